@@ -112,12 +112,6 @@ pub(super) const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
     ("crates/lab/src/host/exec/tool.rs", "fio", "a command line, option by option"),
     ("crates/msgr/src/handshake.rs", "on_handshake_frame", "one match; each case has a few lines"),
     ("crates/osd/src/host/shard.rs", "handle", "one match; each case has a few lines"),
-    (
-        "crates/pg/src/exec/finish.rs",
-        "finish",
-        "one write's clone, attributes, log entry and statistics, each from the ones before",
-    ),
-    ("crates/pg/src/exec/list.rs", "one", "one match; each case has a few lines"),
     ("crates/pg/src/exec/mod.rs", "one", "one match; each case has a few lines"),
     ("crates/pg/src/peer/body/codec.rs", "decode", "one match; each case has a few lines"),
     ("crates/pg/src/peer/body/codec.rs", "encode_for", "one match; each case has a few lines"),
@@ -132,17 +126,6 @@ pub(super) const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
         "crates/pg/src/pg/ops/vector.rs",
         "run_vector",
         "not yet divided: an operation from its view to its plan; early returns leave at each step",
-    ),
-    ("crates/pg/src/pg/report.rs", "report", "one field of the report after the other"),
-    (
-        "crates/pg/src/pg/scrub/result.rs",
-        "finish_scrub",
-        "one decision in order of its steps, which share the results of earlier steps",
-    ),
-    (
-        "crates/pg/src/scrub/compare.rs",
-        "one",
-        "one decision in order of its steps, which share the results of earlier steps",
     ),
     ("crates/pg/src/watch.rs", "apply", "one match; each case has a few lines"),
     (

@@ -5,9 +5,9 @@ use super::snap::index_key;
 use crate::log::{LogEntry, LogKind, OpReturn};
 use crate::object::{CloneEntry, Intervals, OI_ATTR, ObjectContext, ObjectInfo, SS_ATTR, SnapSet, own_objects};
 use crate::stats::StatSum;
-use base::{SnapId, Utime};
+use base::{Eversion, HObject, SnapId, Utime};
 use bytes::Bytes;
-use store::{Oid, Op};
+use store::{Cid, Oid, Op};
 
 /// The outcome of a vector.
 pub(crate) struct Finished {
@@ -32,59 +32,12 @@ pub(crate) fn finish(mut c: OpCtx<'_>, result: i32, returns: Vec<OpReturn>) -> F
     let mut entries = Vec::with_capacity(1);
     let mut ops = Vec::new();
 
-    let was_dirty = before.oi.flags & ObjectInfo::DIRTY != 0;
-    if c.exists {
-        if c.change.undirty && was_dirty {
-            c.oi.flags &= !ObjectInfo::DIRTY;
-            c.delta.num_objects_dirty -= 1;
-        } else if !c.change.undirty {
-            c.oi.flags |= ObjectInfo::DIRTY;
-            c.delta.num_objects_dirty += i64::from(!was_dirty);
-        }
-    } else if was_dirty {
-        c.delta.num_objects_dirty -= 1;
-    }
-    let had_omap = before.exists && before.oi.has_omap();
-    c.delta.num_objects_omap += i64::from(c.exists && c.oi.has_omap()) - i64::from(had_omap);
-
+    count_flags(&mut c);
     if let (true, Some(&newest)) = (before.exists, c.snapc.snaps.first())
         && newest > ss.seq
         && !base::planted::acts(base::planted::Bug::ForgetClone)
     {
-        let id = c.snapc.seq;
-        let clone = Oid::new(c.head.at_snap(SnapId(id)));
-        let snaps: Vec<u64> = c.snapc.snaps.iter().copied().take_while(|s| *s > ss.seq).collect();
-        let oi = ObjectInfo { version, watchers: Default::default(), ..before.oi.clone() };
-        ops.push(Op::Clone { cid, src: head_oid.clone(), dst: clone.clone() });
-        ops.push(Op::RmAttr { cid, oid: clone.clone(), name: Bytes::from_static(SS_ATTR) });
-        ops.push(Op::SetAttrs { cid, oid: clone.clone(), attrs: vec![(Bytes::from_static(OI_ATTR), oi.to_attr())] });
-        let keys = snaps.iter().map(|s| (index_key(*s, &clone.hobj), Bytes::new())).collect();
-        ops.push(Op::OmapSet { cid, oid: own_objects(c.env.spg).0, entries: keys });
-        c.delta.num_objects += 1;
-        c.delta.num_object_clones += 1;
-        c.delta.num_objects_dirty += i64::from(was_dirty);
-        c.delta.num_objects_omap += i64::from(had_omap);
-        ss.clones.push(CloneEntry {
-            id,
-            snaps: snaps.clone(),
-            size: before.oi.size,
-            overlap: Intervals::one(0, before.oi.size),
-        });
-        entries.push(LogEntry {
-            kind: LogKind::Clone,
-            soid: clone.hobj,
-            version,
-            prior_version: before.oi.version,
-            user_version: before.oi.user_version,
-            reqid: base::ReqId::default(),
-            mtime: c.oi.mtime,
-            result: 0,
-            returns: Vec::new(),
-            snaps,
-            delta: StatSum::default(),
-            undo: Bytes::new(),
-            touch: None,
-        });
+        entries.push(clone_for_snap(&mut c, &mut ss, &mut ops));
         version.version += 1;
     }
     if let Some(newest) = ss.clones.last_mut() {
@@ -95,32 +48,15 @@ pub(crate) fn finish(mut c: OpCtx<'_>, result: i32, returns: Vec<OpReturn>) -> F
     }
     ss.seq = ss.seq.max(c.snapc.seq);
 
-    let mut user_version = c.oi.user_version;
-    if let Some(v) = c.copy.version {
-        user_version = v;
-        c.oi.user_version = v;
-    }
-    if c.change.by_user && (c.copy.version.is_none() || user_version == 0) {
-        user_version = c.env.last_user_version.max(c.oi.user_version).saturating_add(1).max(version.version);
-        c.oi.user_version = user_version;
-    }
-
+    let user_version = next_user_version(&mut c, version);
     if ops.is_empty() {
         ops = std::mem::take(&mut c.view.ops);
     } else {
         ops.append(&mut c.view.ops);
     }
-    let dir = || Oid::new(c.head.at_snap(SnapId::SNAPDIR));
     let had_dir = !before.exists && !before.ss.clones.is_empty();
     let after = if c.exists {
-        c.oi.version = version;
-        c.oi.last_reqid = c.env.reqid;
-        if let Some(t) = c.copy.mtime {
-            c.oi.mtime = t;
-        } else if c.env.mtime != Utime::ZERO {
-            c.oi.mtime = c.env.mtime;
-            c.oi.local_mtime = c.env.now.wall;
-        }
+        stamp(&mut c, version);
         let mut attrs = Vec::with_capacity(2);
         attrs.push((Bytes::from_static(OI_ATTR), c.oi.to_attr()));
         // A write without any snapshot in its context needs no snapset, and there is none to replace.
@@ -132,19 +68,11 @@ pub(crate) fn finish(mut c: OpCtx<'_>, result: i32, returns: Vec<OpReturn>) -> F
             _ => ops.push(Op::SetAttrs { cid, oid: head_oid, attrs }),
         }
         if had_dir {
-            ops.push(Op::Remove { cid, oid: dir() });
+            ops.push(Op::Remove { cid, oid: snapdir(c.head) });
         }
         ObjectContext { exists: true, oi: c.oi, ss, last_write: 0 }
-    } else if ss.clones.is_empty() {
-        if had_dir {
-            ops.push(Op::Remove { cid, oid: dir() });
-        }
-        ObjectContext::default()
     } else {
-        let attrs = vec![(Bytes::from_static(SS_ATTR), ss.to_attr())];
-        ops.push(Op::SetAttrs { cid, oid: dir(), attrs });
-        let ss: SnapSet = ss;
-        ObjectContext { ss, ..ObjectContext::default() }
+        without_head(c.head, cid, ss, had_dir, &mut ops)
     };
     entries.push(LogEntry {
         kind: if c.exists { LogKind::Modify } else { LogKind::Delete },
@@ -162,4 +90,113 @@ pub(crate) fn finish(mut c: OpCtx<'_>, result: i32, returns: Vec<OpReturn>) -> F
         touch: None,
     });
     Finished { ops, entries, after, delta: c.delta, user_version }
+}
+
+/// Sets the flag of a dirty object, and counts dirty objects and those with omap.
+#[inline]
+fn count_flags(c: &mut OpCtx<'_>) {
+    let before = c.before;
+    let was_dirty = before.oi.flags & ObjectInfo::DIRTY != 0;
+    if c.exists {
+        if c.change.undirty && was_dirty {
+            c.oi.flags &= !ObjectInfo::DIRTY;
+            c.delta.num_objects_dirty -= 1;
+        } else if !c.change.undirty {
+            c.oi.flags |= ObjectInfo::DIRTY;
+            c.delta.num_objects_dirty += i64::from(!was_dirty);
+        }
+    } else if was_dirty {
+        c.delta.num_objects_dirty -= 1;
+    }
+    let had_omap = before.exists && before.oi.has_omap();
+    c.delta.num_objects_omap += i64::from(c.exists && c.oi.has_omap()) - i64::from(had_omap);
+}
+
+/// Keeps the object as it was before the vector as a clone, for the snapshots taken since. Returns the clone's log
+/// record.
+#[inline]
+fn clone_for_snap(c: &mut OpCtx<'_>, ss: &mut SnapSet, ops: &mut Vec<Op>) -> LogEntry {
+    let (_, _, cid) = c.view.store();
+    let head_oid = c.view.target().clone();
+    let (before, version) = (c.before, c.env.next_version);
+    let id = c.snapc.seq;
+    let clone = Oid::new(c.head.at_snap(SnapId(id)));
+    let snaps: Vec<u64> = c.snapc.snaps.iter().copied().take_while(|s| *s > ss.seq).collect();
+    let oi = ObjectInfo { version, watchers: Default::default(), ..before.oi.clone() };
+    ops.push(Op::Clone { cid, src: head_oid, dst: clone.clone() });
+    ops.push(Op::RmAttr { cid, oid: clone.clone(), name: Bytes::from_static(SS_ATTR) });
+    ops.push(Op::SetAttrs { cid, oid: clone.clone(), attrs: vec![(Bytes::from_static(OI_ATTR), oi.to_attr())] });
+    let keys = snaps.iter().map(|s| (index_key(*s, &clone.hobj), Bytes::new())).collect();
+    ops.push(Op::OmapSet { cid, oid: own_objects(c.env.spg).0, entries: keys });
+    c.delta.num_objects += 1;
+    c.delta.num_object_clones += 1;
+    c.delta.num_objects_dirty += i64::from(before.oi.flags & ObjectInfo::DIRTY != 0);
+    c.delta.num_objects_omap += i64::from(before.oi.has_omap());
+    ss.clones.push(CloneEntry {
+        id,
+        snaps: snaps.clone(),
+        size: before.oi.size,
+        overlap: Intervals::one(0, before.oi.size),
+    });
+    LogEntry {
+        kind: LogKind::Clone,
+        soid: clone.hobj,
+        version,
+        prior_version: before.oi.version,
+        user_version: before.oi.user_version,
+        reqid: base::ReqId::default(),
+        mtime: c.oi.mtime,
+        result: 0,
+        returns: Vec::new(),
+        snaps,
+        delta: StatSum::default(),
+        undo: Bytes::new(),
+        touch: None,
+    }
+}
+
+/// The user version after the vector, also in the object info.
+#[inline]
+fn next_user_version(c: &mut OpCtx<'_>, version: Eversion) -> u64 {
+    let mut user_version = c.oi.user_version;
+    if let Some(v) = c.copy.version {
+        user_version = v;
+        c.oi.user_version = v;
+    }
+    if c.change.by_user && (c.copy.version.is_none() || user_version == 0) {
+        user_version = c.env.last_user_version.max(c.oi.user_version).saturating_add(1).max(version.version);
+        c.oi.user_version = user_version;
+    }
+    user_version
+}
+
+/// Notes version, request and times of the vector in the object info.
+#[inline]
+fn stamp(c: &mut OpCtx<'_>, version: Eversion) {
+    c.oi.version = version;
+    c.oi.last_reqid = c.env.reqid;
+    if let Some(t) = c.copy.mtime {
+        c.oi.mtime = t;
+    } else if c.env.mtime != Utime::ZERO {
+        c.oi.mtime = c.env.mtime;
+        c.oi.local_mtime = c.env.now.wall;
+    }
+}
+
+/// The object that has the snapset of clones without a head.
+fn snapdir(head: &HObject) -> Oid {
+    Oid::new(head.at_snap(SnapId::SNAPDIR))
+}
+
+/// Metadata of an object without head. `had_dir`: there was none before the vector either, but there were clones.
+fn without_head(head: &HObject, cid: Cid, ss: SnapSet, had_dir: bool, ops: &mut Vec<Op>) -> ObjectContext {
+    if ss.clones.is_empty() {
+        if had_dir {
+            ops.push(Op::Remove { cid, oid: snapdir(head) });
+        }
+        return ObjectContext::default();
+    }
+    let attrs = vec![(Bytes::from_static(SS_ATTR), ss.to_attr())];
+    ops.push(Op::SetAttrs { cid, oid: snapdir(head), attrs });
+    ObjectContext { ss, ..ObjectContext::default() }
 }

@@ -170,26 +170,8 @@ fn one(
     lacking: &Lacking,
     op: &mut OsdOp,
 ) -> Step<Listed> {
-    let (namespaces, filtered) = match op.op {
-        OpCode::PGNLS => (true, false),
-        OpCode::PGNLS_FILTER => (true, true),
-        OpCode::PGLS => (false, false),
-        OpCode::PGLS_FILTER => (false, true),
-        code => {
-            tracing::info!(op = ?code, pg = %env.spg, "operation not supported");
-            return Err(EOPNOTSUPP.into());
-        }
-    };
-    let indata = op.indata.clone();
-    let mut r = Reader::shared(&indata);
-    // Two names that are ignored, the filter, the cursor.
-    let filter = if filtered {
-        r.blob().and_then(|_| r.blob()).map_err(|_| EINVAL)?;
-        Filter::decode(&mut r)?
-    } else {
-        Filter::None
-    };
-    let from: HObject = if r.is_empty() { HObject::min() } else { r.get().map_err(|_| EINVAL)? };
+    let (namespaces, filtered) = form_of(op.op, env)?;
+    let (filter, from) = arguments(&op.indata, filtered)?;
     let max = usize::try_from(op.pgls().count).unwrap_or(usize::MAX).clamp(1, PGLS_ENTRIES_MAX);
     let all = &nspace[..] == ALL_NAMESPACES;
 
@@ -239,20 +221,52 @@ fn one(
     if end {
         next = end_of(env.spg.pg, env.pg_num);
     }
-    op.outdata = if namespaces {
-        PgNlsReply { handle: next, entries }.to_bytes(Features::PACIFIC)
-    } else {
-        let mut w = Writer::new(Features::PACIFIC);
-        // `pg_ls_response_t` has a bare version byte.
-        w.u8(1);
-        w.put(&next);
-        w.seq(entries.iter(), |w, e| {
-            w.blob(&e.oid);
-            w.blob(&e.locator);
-        });
-        w.into_bytes()
-    };
+    op.outdata = encoded(next, entries, namespaces);
     Ok(Listed::Result(i32::from(end)))
+}
+
+/// Whether a list shows the namespaces of objects, and whether it has a filter.
+fn form_of(code: OpCode, env: &Env<'_>) -> Step<(bool, bool)> {
+    match code {
+        OpCode::PGNLS => Ok((true, false)),
+        OpCode::PGNLS_FILTER => Ok((true, true)),
+        OpCode::PGLS => Ok((false, false)),
+        OpCode::PGLS_FILTER => Ok((false, true)),
+        code => {
+            tracing::info!(op = ?code, pg = %env.spg, "operation not supported");
+            Err(EOPNOTSUPP.into())
+        }
+    }
+}
+
+/// The filter of a list, and the object with which it begins.
+fn arguments(indata: &Bytes, filtered: bool) -> Step<(Filter, HObject)> {
+    let mut r = Reader::shared(indata);
+    // Two names that are ignored, the filter, the cursor.
+    let filter = if filtered {
+        r.blob().and_then(|_| r.blob()).map_err(|_| EINVAL)?;
+        Filter::decode(&mut r)?
+    } else {
+        Filter::None
+    };
+    let from: HObject = if r.is_empty() { HObject::min() } else { r.get().map_err(|_| EINVAL)? };
+    Ok((filter, from))
+}
+
+/// The reply to a list, with or without the namespaces of the objects.
+fn encoded(next: HObject, entries: Vec<ListObject>, namespaces: bool) -> Bytes {
+    if namespaces {
+        return PgNlsReply { handle: next, entries }.to_bytes(Features::PACIFIC);
+    }
+    let mut w = Writer::new(Features::PACIFIC);
+    // `pg_ls_response_t` has a bare version byte.
+    w.u8(1);
+    w.put(&next);
+    w.seq(entries.iter(), |w, e| {
+        w.blob(&e.oid);
+        w.blob(&e.locator);
+    });
+    w.into_bytes()
 }
 
 /// The PG's objects from `start` to before `end`, in order: those `found` in the store, and those that this copy

@@ -12,7 +12,7 @@ use crate::stats::Stamps;
 use base::ledger::Cause;
 use base::{Mono, Now, OsdId, Utime};
 use std::hash::Hasher as _;
-use wire::types::{PgShard, PgStat, pg_state};
+use wire::types::{ObjectStatSum, PgShard, PgStat, pg_state};
 use wire::{Encode as _, Features};
 
 /// Reports in a row that carry a change: a manager with an older map may have dropped the first.
@@ -268,7 +268,13 @@ impl Pg {
         if active && s.state() & pg_state::CLEAN == 0 {
             s.avail_no_missing = self.complete_copies();
         }
-        let (c, sum) = (&self.journal.info().stats, &mut s.stats.sum);
+        self.sum_up(&mut s.stats.sum);
+        s
+    }
+
+    /// The counts of a report.
+    fn sum_up(&self, sum: &mut ObjectStatSum) {
+        let c = &self.journal.info().stats;
         sum.num_bytes = c.num_bytes;
         sum.num_objects = c.num_objects;
         sum.num_object_clones = c.num_object_clones;
@@ -301,7 +307,6 @@ impl Pg {
         sum.num_omap_bytes = c.num_omap_bytes;
         sum.num_omap_keys = c.num_omap_keys;
         sum.num_objects_repaired = c.num_objects_repaired;
-        s
     }
 
     /// Removed snapshots that are purged here, as `(first, number)`, for a report that is sent. The monitor takes those

@@ -181,11 +181,74 @@ struct One<'a> {
 }
 
 /// Judges the bytes of shards without errors of their own: all fit, one is wrong, or undecidable.
-fn judge(shape: Shape<'_>, fit: &[(Eversion, PeerId, &ScrubObject)]) -> Verdict {
+fn judge(shape: Shape<'_>, fit: &[Fit<'_>]) -> Verdict {
     let digests: Vec<_> = fit.iter().filter_map(|f| Some((f.1.shard, f.2.parity.as_ref()?))).collect();
     shape.judge(&digests)
 }
 
+/// A copy without errors of its own, with its version.
+type Fit<'a> = (Eversion, PeerId, &'a ScrubObject);
+
+impl<'a> One<'a> {
+    /// Counts errors, as deep ones if one of the bits `deep` is set.
+    fn count(&mut self, errors: u64, deep: u64) {
+        if errors & deep != 0 {
+            self.deep += 1;
+        } else if errors != 0 {
+            self.shallow += 1;
+        }
+    }
+
+    /// Notes the errors that each copy has by itself. Returns the copies without any.
+    fn own_faults(
+        &mut self,
+        oid: &HObject,
+        primary: PeerId,
+        copies: &[(PeerId, Option<&'a ScrubObject>)],
+        shape: Option<Shape<'_>>,
+        bad: &mut BadObject,
+    ) -> Vec<Fit<'a>> {
+        let mut fit = Vec::new();
+        for (osd, o) in copies {
+            let mut shard = Shard { primary: *osd == primary, ..Shard::default() };
+            if let Some(o) = o {
+                let (errors, version, lines) = faults(oid, *osd, o, shape);
+                for l in lines {
+                    self.lines.push(format!("shard {} soid {oid} : {l}", name(*osd)));
+                }
+                shard.errors = errors;
+                shard.object = Some((*o).clone());
+                if errors == 0 {
+                    fit.push((version, *osd, *o));
+                }
+            } else {
+                shard.errors = shard_err::MISSING;
+            }
+            bad.shards.insert(*osd, shard);
+        }
+        fit
+    }
+
+    /// Notes shards whose bytes do not fit the others, and leaves them out.
+    fn judge_bytes(&mut self, oid: &HObject, shape: Shape<'_>, fit: &mut Vec<Fit<'a>>, bad: &mut BadObject) {
+        match judge(shape, fit) {
+            Verdict::Fits => {}
+            Verdict::Wrong(shard) => {
+                for (p, s) in bad.shards.iter_mut().filter(|(p, _)| p.shard == shard) {
+                    s.errors |= shard_err::EC_HASH_MISMATCH;
+                    self.lines.push(format!("shard {} soid {oid} : candidate does not fit the other shards", name(*p)));
+                }
+                fit.retain(|f| f.1.shard != shard);
+            }
+            Verdict::Unclear => {
+                bad.errors |= object_err::DATA_DIGEST_MISMATCH;
+                self.lines.push(format!("soid {oid} : shards do not fit each other"));
+            }
+        }
+    }
+}
+
+/// Compares the copies of an object or clone.
 fn one<'a>(
     oid: &HObject,
     primary: PeerId,
@@ -194,50 +257,18 @@ fn one<'a>(
 ) -> One<'a> {
     let mut out = One { bad: None, shallow: 0, deep: 0, lines: Vec::new(), auth: None, wrong: BTreeSet::new() };
     let mut bad = BadObject::default();
-    let mut fit: Vec<(Eversion, PeerId, &ScrubObject)> = Vec::new();
-    for (osd, o) in copies {
-        let mut shard = Shard { primary: *osd == primary, ..Shard::default() };
-        if let Some(o) = o {
-            let (errors, version, lines) = faults(oid, *osd, o, shape);
-            for l in lines {
-                out.lines.push(format!("shard {} soid {oid} : {l}", name(*osd)));
-            }
-            shard.errors = errors;
-            shard.object = Some((*o).clone());
-            if errors == 0 {
-                fit.push((version, *osd, o));
-            }
-        } else {
-            shard.errors = shard_err::MISSING;
-        }
-        bad.shards.insert(*osd, shard);
-    }
+    let mut fit = out.own_faults(oid, primary, copies, shape, &mut bad);
     let newest = fit.iter().map(|f| f.0).max().unwrap_or_default();
     fit.retain(|f| f.0 == newest);
-    match shape.map_or(Verdict::Fits, |s| judge(s, &fit)) {
-        Verdict::Fits => {}
-        Verdict::Wrong(shard) => {
-            for (p, s) in bad.shards.iter_mut().filter(|(p, _)| p.shard == shard) {
-                s.errors |= shard_err::EC_HASH_MISMATCH;
-                out.lines.push(format!("shard {} soid {oid} : candidate does not fit the other shards", name(*p)));
-            }
-            fit.retain(|f| f.1.shard != shard);
-        }
-        Verdict::Unclear => {
-            bad.errors |= object_err::DATA_DIGEST_MISMATCH;
-            out.lines.push(format!("soid {oid} : shards do not fit each other"));
-        }
+    if let Some(s) = shape {
+        out.judge_bytes(oid, s, &mut fit, &mut bad);
     }
     let votes = |o: &ScrubObject| fit.iter().filter(|f| same(f.2, o, shape.is_some())).count();
     let most = fit.iter().map(|f| votes(f.2)).max().unwrap_or(0);
     out.auth = fit.iter().find(|f| votes(f.2) == most).map(|f| (f.1, f.2));
     let Some((by, auth)) = out.auth else {
         for (osd, s) in &bad.shards {
-            if s.errors & shard_err::DEEP != 0 {
-                out.deep += 1;
-            } else if s.errors != 0 {
-                out.shallow += 1;
-            }
+            out.count(s.errors, shard_err::DEEP);
             out.wrong.insert(*osd);
         }
         out.lines.push(format!("soid {oid} : failed to pick suitable object info"));
@@ -260,13 +291,7 @@ fn one<'a>(
             if *osd == by { Default::default() } else { differences(o, auth, by, oi.as_ref(), wants) };
         bad.errors |= errors;
         shard.errors |= own;
-        if shard.errors != 0 {
-            if shard.errors & shard_err::DEEP != 0 {
-                out.deep += 1;
-            } else {
-                out.shallow += 1;
-            }
-        }
+        out.count(shard.errors, shard_err::DEEP);
         if shard.errors | errors != 0 {
             out.wrong.insert(*osd);
         }
@@ -275,11 +300,7 @@ fn one<'a>(
             out.lines.push(format!("{whose}soid {oid} : {}", lines.join(", ")));
         }
     }
-    if bad.errors & object_err::DEEP != 0 {
-        out.deep += 1;
-    } else if bad.errors != 0 {
-        out.shallow += 1;
-    }
+    out.count(bad.errors, object_err::DEEP);
     if !out.wrong.is_empty() || bad.errors != 0 {
         out.bad = Some(bad);
     }

@@ -93,44 +93,9 @@ impl Pg {
     }
 
     pub(super) fn finish_scrub(&mut self, now: Now) {
+        let Some((delta, fixed_stats)) = self.correct_stats() else { return unreached("a scrub is in progress") };
         let Some(run) = &mut self.scrub.interval.run else { return unreached("a scrub is in progress") };
-        let what = run.what;
-        let (sums, have) = (run.tally.stats, self.journal.info().stats);
-        let differ = sums.num_objects != have.num_objects
-            || sums.num_object_clones != have.num_object_clones
-            || sums.num_bytes != have.num_bytes;
-        let mut fixed_stats = 0;
-        let mut delta = StatSum::default();
-        if what.deep {
-            delta.num_omap_bytes = sums.num_omap_bytes - have.num_omap_bytes;
-            delta.num_omap_keys = sums.num_omap_keys - have.num_omap_keys;
-        }
-        let counted = !run.tally.unsettled && (differ || have.estimated != 0);
-        let estimated = have.estimated != 0;
-        if counted && (what.repair || estimated) {
-            delta.num_objects = sums.num_objects - have.num_objects;
-            delta.num_object_clones = sums.num_object_clones - have.num_object_clones;
-            delta.num_bytes = sums.num_bytes - have.num_bytes;
-            delta.estimated = -have.estimated;
-        }
-        self.journal.info_mut().stats.add(&delta);
-        if counted && !estimated {
-            run.tally.shallow += 1;
-            fixed_stats = i64::from(what.repair);
-            let text = format!(
-                "{} : stat mismatch, got {}/{} objects, {}/{} clones, {}/{} bytes",
-                what.word(),
-                sums.num_objects,
-                have.num_objects,
-                sums.num_object_clones,
-                have.num_object_clones,
-                sums.num_bytes,
-                have.num_bytes
-            );
-            self.scrub_log(LogLevel::Error, &text);
-        }
-        let Some(run) = &mut self.scrub.interval.run else { return unreached("a scrub is in progress") };
-        let errors = run.tally.shallow + run.tally.deep;
+        let (what, errors) = (run.what, run.tally.shallow + run.tally.deep);
         let auto = {
             let c = self.scrub.settings.config.borrow();
             c.auto_repair && what.deep && errors <= i64::from(c.auto_repair_num_errors)
@@ -153,18 +118,7 @@ impl Pg {
             s.num_large_omap_objects = large;
         }
         s.num_objects_repaired += copies as i64;
-        let version = self.journal.info().last_update;
-        let h = &mut self.journal.info_mut().history;
-        let before = h.last_scrub_stamp;
-        h.last_scrub = version;
-        h.last_scrub_stamp = now.wall.max(before);
-        if what.deep {
-            h.last_deep_scrub = version;
-            h.last_deep_scrub_stamp = h.last_scrub_stamp;
-        }
-        if shallow + deep == 0 {
-            h.last_clean_scrub_stamp = h.last_scrub_stamp;
-        }
+        self.set_scrubbed(what, shallow + deep == 0, now);
         let mut text = format!("{} ", what.word());
         if errors > 0 {
             text += &format!("{errors} errors");
@@ -181,20 +135,87 @@ impl Pg {
         let sc = &mut self.scrub.interval;
         sc.failed = (repair || recheck) && shallow + deep > 0 && copies == 0;
         sc.recheck = repair && copies > 0 && !all_fixed;
-        let (history, s) = (Box::new(self.journal.info().history.clone()), self.journal.info().stats);
-        let counts =
-            [s.num_shallow_scrub_errors, s.num_deep_scrub_errors, s.num_large_omap_objects, s.num_objects_repaired];
-        let m = Body::Scrub(Box::new(ScrubMsg::Done { history, counts, delta })).encode();
-        let members: Vec<PeerId> = self.peers.members().keys().copied().collect();
-        for o in &members {
-            self.tell_encoded(*o, m.clone());
-        }
+        self.tell_scrubbed(delta);
         self.journal.info_changed();
         self.report.stamps_mut().changed(now);
         if copies == 0 {
             return self.end_scrub(false, now);
         }
-        // Each holder of bad copies marks them as missing first, this copy included (below).
+        self.ask_to_lack();
+    }
+
+    /// Corrects the statistics by the scrub's sums, where that may be done. Returns the change, and the number of
+    /// mismatches that a repair has fixed; `None` if no scrub is in progress.
+    fn correct_stats(&mut self) -> Option<(StatSum, i64)> {
+        let run = self.scrub.interval.run.as_mut()?;
+        let what = run.what;
+        let (sums, have) = (run.tally.stats, self.journal.info().stats);
+        let differ = sums.num_objects != have.num_objects
+            || sums.num_object_clones != have.num_object_clones
+            || sums.num_bytes != have.num_bytes;
+        let mut delta = StatSum::default();
+        if what.deep {
+            delta.num_omap_bytes = sums.num_omap_bytes - have.num_omap_bytes;
+            delta.num_omap_keys = sums.num_omap_keys - have.num_omap_keys;
+        }
+        let counted = !run.tally.unsettled && (differ || have.estimated != 0);
+        let estimated = have.estimated != 0;
+        if counted && (what.repair || estimated) {
+            delta.num_objects = sums.num_objects - have.num_objects;
+            delta.num_object_clones = sums.num_object_clones - have.num_object_clones;
+            delta.num_bytes = sums.num_bytes - have.num_bytes;
+            delta.estimated = -have.estimated;
+        }
+        self.journal.info_mut().stats.add(&delta);
+        if !counted || estimated {
+            return Some((delta, 0));
+        }
+        run.tally.shallow += 1;
+        let text = format!(
+            "{} : stat mismatch, got {}/{} objects, {}/{} clones, {}/{} bytes",
+            what.word(),
+            sums.num_objects,
+            have.num_objects,
+            sums.num_object_clones,
+            have.num_object_clones,
+            sums.num_bytes,
+            have.num_bytes
+        );
+        self.scrub_log(LogLevel::Error, &text);
+        Some((delta, i64::from(what.repair)))
+    }
+
+    /// Notes the scrub in the history; `clean`: it leaves no error.
+    fn set_scrubbed(&mut self, what: ScrubRequest, clean: bool, now: Now) {
+        let version = self.journal.info().last_update;
+        let h = &mut self.journal.info_mut().history;
+        let before = h.last_scrub_stamp;
+        h.last_scrub = version;
+        h.last_scrub_stamp = now.wall.max(before);
+        if what.deep {
+            h.last_deep_scrub = version;
+            h.last_deep_scrub_stamp = h.last_scrub_stamp;
+        }
+        if clean {
+            h.last_clean_scrub_stamp = h.last_scrub_stamp;
+        }
+    }
+
+    /// Tells the members the result of the scrub.
+    fn tell_scrubbed(&mut self, delta: StatSum) {
+        let (history, s) = (Box::new(self.journal.info().history.clone()), self.journal.info().stats);
+        let counts =
+            [s.num_shallow_scrub_errors, s.num_deep_scrub_errors, s.num_large_omap_objects, s.num_objects_repaired];
+        let m = Body::Scrub(Box::new(ScrubMsg::Done { history, counts, delta })).encode();
+        let members: Vec<PeerId> = self.peers.members().keys().copied().collect();
+        for o in members {
+            self.tell_encoded(o, m.clone());
+        }
+    }
+
+    /// Asks each holder of bad copies, this OSD included, to mark them as missing.
+    fn ask_to_lack(&mut self) {
+        let members: Vec<PeerId> = self.peers.members().keys().copied().collect();
         let lack = self.scrub.interval.run.as_ref().map(|r| r.tally.lack.clone()).unwrap_or_default();
         self.ask_some(At::Lack, |o| lack.get(&o).map(|l| Ask::Lack(l.clone())), &members);
         let me = self.me();
