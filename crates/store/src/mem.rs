@@ -175,11 +175,6 @@ impl MemStore {
     }
 }
 
-/// The object, which is created if absent.
-fn of(c: &mut Collection, oid: Oid) -> &mut Object {
-    Arc::make_mut(c.objects.entry(oid).or_default())
-}
-
 impl MemStore {
     fn split(&mut self, cid: Cid, dst: Cid, first: u32, bits: u32) {
         let Some(c) = self.colls.get_mut(&cid).map(Arc::make_mut) else { return };
@@ -259,90 +254,7 @@ impl MemStore {
             _ => {}
         }
         let Some(c) = self.colls.get_mut(&cid).map(Arc::make_mut) else { return };
-        match op {
-            Op::MakeCollection { .. }
-            | Op::MakeBeside { .. }
-            | Op::RemoveCollection { .. }
-            | Op::Split { .. }
-            | Op::Merge { .. } => {}
-            Op::Touch { oid, .. } | Op::SetAllocHint { oid, .. } => {
-                of(c, oid);
-            }
-            Op::Write { oid, off, data, .. } => of(c, oid).write(off, &data),
-            Op::Zero { oid, off, len, .. } => {
-                let o = of(c, oid);
-                o.clear(off, off + len);
-                if len > 0 {
-                    o.size = o.size.max(off + len);
-                }
-            }
-            Op::Truncate { oid, size, .. } => of(c, oid).truncate(size),
-            Op::Remove { oid, .. } => {
-                c.objects.remove(&oid);
-            }
-            Op::SetAttrs { oid, attrs, .. } => of(c, oid).attrs.extend(attrs),
-            Op::RmAttr { oid, name, .. } => {
-                if let Some(o) = c.objects.get_mut(&oid).map(Arc::make_mut) {
-                    o.attrs.remove(&name);
-                }
-            }
-            Op::RmAttrs { oid, .. } => {
-                if let Some(o) = c.objects.get_mut(&oid).map(Arc::make_mut) {
-                    o.attrs.clear();
-                }
-            }
-            Op::Clone { src, dst, .. } => {
-                if let Some(mut o) = c.objects.get(&src).filter(|_| src != dst).cloned() {
-                    Arc::make_mut(&mut o).id = Arc::default();
-                    c.objects.insert(dst, o);
-                }
-            }
-            Op::CloneRange { src, dst, src_off, len, dst_off, .. } => {
-                if let Some(s) = c.objects.get(&src).cloned() {
-                    of(c, dst).clone_range(&s, src_off, len, dst_off);
-                }
-            }
-            Op::Rename { src, dst, .. } => {
-                if let Some(o) = c.objects.remove(&src) {
-                    c.objects.insert(dst, o);
-                }
-            }
-            Op::OmapSet { oid, entries, .. } => of(c, oid).omap.extend(entries),
-            Op::OmapRmKeys { oid, keys, .. } => {
-                if let Some(o) = c.objects.get_mut(&oid).map(Arc::make_mut) {
-                    for k in keys {
-                        o.omap.remove(&k);
-                    }
-                }
-            }
-            Op::OmapRmRange { oid, first, last, .. } => {
-                if let Some(o) = c.objects.get_mut(&oid).map(Arc::make_mut) {
-                    o.omap.retain(|k, _| *k < first || *k >= last);
-                }
-            }
-            Op::OmapClear { oid, .. } => {
-                if let Some(o) = c.objects.get_mut(&oid).map(Arc::make_mut) {
-                    o.omap.clear();
-                    o.omap_header = Bytes::new();
-                }
-            }
-            Op::OmapSetHeader { oid, header, .. } => of(c, oid).omap_header = header,
-            Op::LogAppend { version, entry, .. } => {
-                c.log.insert(version, entry);
-            }
-            Op::LogTrim { to, .. } => {
-                c.log.retain(|v, _| *v > to);
-                c.kept.retain(|v, _| *v > to);
-            }
-            Op::LogRewind { to, .. } => {
-                c.log.retain(|v, _| *v <= to);
-                c.kept.retain(|v, _| *v <= to);
-            }
-            Op::PgInfo { info, .. } => c.info = Some(info),
-            Op::Keep { .. } => {}
-            Op::DropKept { to, .. } => c.kept.retain(|v, _| *v > to),
-            Op::Undo { oid, version, .. } => c.undo(&oid, version),
-        }
+        c.apply(op);
     }
 
     /// Like [`MemStore::apply`], and adds the blocks that the operation replaces in a collection to `kept`.

@@ -134,17 +134,11 @@ pub(super) const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
         "one option after the other: the order of the draws determines what a seed gives",
     ),
     ("crates/store/src/engine/perform.rs", "perform", "one match; each case has a few lines"),
-    ("crates/store/src/mem.rs", "apply", "one match; each case has a few lines"),
     ("crates/store/src/meta/apply.rs", "apply", "one match; each case has a few lines"),
     (
         "crates/store/src/meta/page.rs",
         "decode_page",
         "the fields of an encoding in their order, with the versions that added them",
-    ),
-    (
-        "crates/store/src/meta/tree.rs",
-        "split_inner",
-        "one decision in order of its steps, which share the results of earlier steps",
     ),
     ("crates/store/src/shape.rs", "check_shape", "one match; each case has a few lines"),
     ("crates/wire/src/msg/describe.rs", "fmt", "one match; each case has a few lines"),

@@ -471,23 +471,7 @@ impl Meta {
         }
         self.touch(id);
         if parent == NONE {
-            let loc = self.pages.get(id as usize).map(|p| p.loc.clone()).unwrap_or_default();
-            let kid = Kid { loc, ..Kid::fresh(id) };
-            let mut seps = Seps::default();
-            seps.push(Sep::default());
-            let root = Inner { seps, kids: vec![kid], ..Inner::default() };
-            let mem = root.mem();
-            parent = self.pages.add(NONE, shard, level + 1, 0, Body::Inner(root), mem);
-            if let Some(p) = self.pages.get_mut(parent as usize) {
-                p.loaded = 1;
-            }
-            if let Some(p) = self.pages.get_mut(id as usize) {
-                p.parent = parent;
-            }
-            if let Some(s) = self.shards.get_mut(usize::from(shard)) {
-                (s.page, s.level) = (parent, level + 1);
-                s.loc = BlobPtr::default();
-            }
+            parent = self.add_root(id, shard, level + 1);
         }
         self.touch(parent);
         let Some(index) = self.index(parent, id) else { return };
@@ -529,6 +513,28 @@ impl Meta {
         self.pages.grow(parent, more);
         self.touch(new);
         self.split_inner(parent);
+    }
+
+    /// Puts a new root above the page `id`, which was the root.
+    fn add_root(&mut self, id: u32, shard: u8, level: u8) -> u32 {
+        let loc = self.pages.get(id as usize).map(|p| p.loc.clone()).unwrap_or_default();
+        let kid = Kid { loc, ..Kid::fresh(id) };
+        let mut seps = Seps::default();
+        seps.push(Sep::default());
+        let root = Inner { seps, kids: vec![kid], ..Inner::default() };
+        let mem = root.mem();
+        let parent = self.pages.add(NONE, shard, level, 0, Body::Inner(root), mem);
+        if let Some(p) = self.pages.get_mut(parent as usize) {
+            p.loaded = 1;
+        }
+        if let Some(p) = self.pages.get_mut(id as usize) {
+            p.parent = parent;
+        }
+        if let Some(s) = self.shards.get_mut(usize::from(shard)) {
+            (s.page, s.level) = (parent, level);
+            s.loc = BlobPtr::default();
+        }
+        parent
     }
 
     /// True if no leaf of its group follows a leaf in its inner page.
