@@ -65,16 +65,6 @@ pub(super) const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
     ),
     ("crates/belemnite/src/store/bench.rs", "run", "not yet divided: one measurement, with what it prints"),
     ("crates/cls/src/lua/bind.rs", "objclass", "the table of functions that scripts may call, one after the other"),
-    (
-        "crates/cls/src/rgw/objects.rs",
-        "complete",
-        "one decision in order of its steps, which share the results of earlier steps",
-    ),
-    (
-        "crates/cls/src/rgw/olh.rs",
-        "link",
-        "one decision in order of its steps, which share the results of earlier steps",
-    ),
     ("crates/cluster/src/caps/mon.rs", "expand", "the table of profiles: each name with its grants"),
     (
         "crates/cluster/src/crush/mapper.rs",

@@ -137,6 +137,17 @@ impl Complete {
             Ok(Self { op, key, locator, ver, meta, tag, log, log_flags, remove, zones })
         })
     }
+
+    /// The entry of an object that the index does not have.
+    fn new_entry(&self) -> DirEntry {
+        DirEntry {
+            key: self.key.clone(),
+            ver: self.ver,
+            meta: self.meta.clone(),
+            locator: self.locator.clone(),
+            ..DirEntry::default()
+        }
+    }
 }
 
 pub(super) fn complete(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
@@ -147,13 +158,7 @@ pub(super) fn complete(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     };
     let (idx, found) = index.get_object(&q.key, false)?;
     let on_disk = found.is_some();
-    let mut entry = found.unwrap_or_else(|| DirEntry {
-        key: q.key.clone(),
-        ver: q.ver,
-        meta: q.meta.clone(),
-        locator: q.locator.clone(),
-        ..DirEntry::default()
-    });
+    let mut entry = found.unwrap_or_else(|| q.new_entry());
     entry.index_ver = index.header.ver;
     entry.flags &= flags::VER;
     if !q.tag.is_empty() && !entry.end_pending(&q.tag) {
@@ -169,11 +174,7 @@ pub(super) fn complete(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
         op::CANCEL => {
             log = false;
             if !q.tag.is_empty() {
-                if !entry.exists && entry.pending.is_empty() {
-                    index.remove(&idx, &entry.key)?;
-                } else {
-                    index.put(&idx, &entry)?;
-                }
+                keep_or_remove(&mut index, &idx, &entry)?;
             }
         }
         op::DEL => {
@@ -216,6 +217,11 @@ pub(super) fn complete(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
         remove_with(&mut index, key)?;
     }
     index.store().map(Output::from)
+}
+
+/// Stores the entry after a cancelled operation, or removes it if the object is absent and no operation is pending.
+fn keep_or_remove(index: &mut Index<'_>, idx: &Bytes, entry: &DirEntry) -> ClsResult<()> {
+    if !entry.exists && entry.pending.is_empty() { index.remove(idx, &entry.key) } else { index.put(idx, entry) }
 }
 
 /// Removes an entry with a completed operation. An entry that is absent or undecodable is ignored.

@@ -174,6 +174,24 @@ impl Link {
         })
     }
 
+    /// The entry of the bucket's log; `meta`: that of the linked version.
+    fn log_entry(self, meta: Meta, epoch: u64) -> LogEntry {
+        let (owner, owner_name) = if self.delete_marker { (meta.owner, meta.owner_name) } else { Default::default() };
+        LogEntry {
+            key: self.key,
+            time: meta.mtime,
+            ver: Ver { epoch, ..Ver::default() },
+            op: if self.delete_marker { op::LINK_OLH_DM } else { op::LINK_OLH },
+            state: COMPLETE,
+            tag: self.op_tag,
+            flags: self.log_flags | VERSIONED_OP,
+            owner,
+            owner_name,
+            zones: self.zones,
+            ..LogEntry::default()
+        }
+    }
+
     fn is_newer(&self, mtime: Utime) -> bool {
         let cut = |t: Utime| if self.precise { t } else { Utime { nsec: 0, ..t } };
         self.unmodified_since != Utime::ZERO && cut(mtime) >= cut(self.unmodified_since)
@@ -191,27 +209,11 @@ pub(super) fn link(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
         return Ok(Output::default());
     }
     // A delete marker replaces data: the gateway must remove the data's object.
-    let removing;
-    if q.key.instance.is_empty() {
-        // The null version is either data or a delete marker: load the other one, too.
-        let other = Version::load(x, &q.key, !q.delete_marker)?;
-        let data = other.as_ref().is_some_and(|o| !o.entry.is_delete_marker());
-        if let Some(o) = &other
-            && o.entry.is_delete_marker() != q.delete_marker
-        {
-            o.unlist(x)?;
-        }
-        removing = data && q.delete_marker;
-        if !removing {
-            let idx = match &other {
-                Some(o) => o.idx.clone(),
-                None => x.get_object(&q.key, !q.delete_marker)?.0,
-            };
-            x.remove(&idx, &q.key)?;
-        }
+    let removing = if q.key.instance.is_empty() {
+        replace_null(x, &q)?
     } else {
-        removing = q.delete_marker && found.as_ref().is_some_and(|v| !v.entry.is_delete_marker());
-    }
+        q.delete_marker && found.as_ref().is_some_and(|v| !v.entry.is_delete_marker())
+    };
     let mut obj =
         found.unwrap_or_else(|| Version { key: q.key.clone(), idx: Bytes::new(), entry: DirEntry::default() });
     if q.delete_marker {
@@ -228,18 +230,7 @@ pub(super) fn link(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     }
     let promote = olh.epoch > before || (olh.epoch == before && olh.key.instance >= q.key.instance);
     if known {
-        if q.olh_tag != olh.tag {
-            if !olh.pending_removal {
-                return fail(ECANCELED);
-            }
-            olh.tag = q.olh_tag.clone();
-        }
-        if promote && olh.exists && olh.key != q.key {
-            let Some(mut old) = Version::load(x, &olh.key, true)? else { return fail(ENOENT) };
-            old.entry.flags &= !flags::CURRENT;
-            old.put(x)?;
-        }
-        olh.pending_removal = false;
+        demote(x, &q, &mut olh, promote)?;
     } else {
         let null = q.key.instance.is_empty();
         convert(x, &q.key.name, promote, null && q.delete_marker)?;
@@ -262,22 +253,47 @@ pub(super) fn link(c: &mut dyn ObjectCtx, i: &Bytes) -> ClsResult<Output> {
     if !q.log || x.header.sync_stopped {
         return x.store_if_logging().map(Output::from);
     }
-    let meta = obj.entry.meta;
-    let (owner, owner_name) = if q.delete_marker { (meta.owner, meta.owner_name) } else { Default::default() };
-    x.log(LogEntry {
-        key: q.key,
-        time: meta.mtime,
-        ver: Ver { epoch: if q.epoch == 0 { olh.epoch } else { q.epoch }, ..Ver::default() },
-        op: if q.delete_marker { op::LINK_OLH_DM } else { op::LINK_OLH },
-        state: COMPLETE,
-        tag: q.op_tag,
-        flags: q.log_flags | VERSIONED_OP,
-        owner,
-        owner_name,
-        zones: q.zones,
-        ..LogEntry::default()
-    })?;
+    let epoch = if q.epoch == 0 { olh.epoch } else { q.epoch };
+    x.log(q.log_entry(obj.entry.meta, epoch))?;
     x.store().map(Output::from)
+}
+
+/// Unlists the null version that the new one replaces: either data or a delete marker. True if its data must be
+/// removed.
+fn replace_null(x: &mut Index<'_>, q: &Link) -> ClsResult<bool> {
+    let other = Version::load(x, &q.key, !q.delete_marker)?;
+    let data = other.as_ref().is_some_and(|o| !o.entry.is_delete_marker());
+    if let Some(o) = &other
+        && o.entry.is_delete_marker() != q.delete_marker
+    {
+        o.unlist(x)?;
+    }
+    let removing = data && q.delete_marker;
+    if !removing {
+        let idx = match &other {
+            Some(o) => o.idx.clone(),
+            None => x.get_object(&q.key, !q.delete_marker)?.0,
+        };
+        x.remove(&idx, &q.key)?;
+    }
+    Ok(removing)
+}
+
+/// Checks the tag of an existing object. If the new version becomes current, the present one ceases to be.
+fn demote(x: &mut Index<'_>, q: &Link, olh: &mut OlhEntry, promote: bool) -> ClsResult<()> {
+    if q.olh_tag != olh.tag {
+        if !olh.pending_removal {
+            return fail(ECANCELED);
+        }
+        olh.tag = q.olh_tag.clone();
+    }
+    if promote && olh.exists && olh.key != q.key {
+        let Some(mut old) = Version::load(x, &olh.key, true)? else { return fail(ENOENT) };
+        old.entry.flags &= !flags::CURRENT;
+        old.put(x)?;
+    }
+    olh.pending_removal = false;
+    Ok(())
 }
 
 /// `rgw_cls_unlink_instance_op`.
