@@ -53,29 +53,10 @@ impl Connection {
                 Ok(None)
             }
             (State::AuthClient { .. }, Tag::AuthDone) => self.on_auth_done(&f.read(AuthDone::read)?, now),
-            (State::AuthClient { .. }, Tag::AuthBadMethod) => {
-                let b = f.read(AuthBadMethod::read)?;
-                Err(Error::AuthRefused {
-                    service: self.peer.claimed,
-                    errno: b.result,
-                    methods: b.methods,
-                    modes: b.modes,
-                    ours: mode_words(&self.policy.modes.iter().map(|m| m.0).collect::<Vec<_>>()),
-                    option: self.policy.modes_option,
-                })
-            }
+            (State::AuthClient { .. }, Tag::AuthBadMethod) => Err(self.auth_refused(f.read(AuthBadMethod::read)?)),
             (State::Signature { expect }, Tag::AuthSignature) => {
                 let expect = *expect;
-                if !auth::crypto::constant_time_eq(&f.segments[0], &expect) {
-                    return Err(Error::BadSignature);
-                }
-                self.rx.set_phase(Phase::Ident);
-                if self.dialled.is_some() {
-                    self.start_session()?;
-                } else {
-                    self.state = State::Ident;
-                }
-                Ok(None)
+                self.on_signature(f, &expect)
             }
             (State::Ident, Tag::ClientIdent) => self.on_client_ident(f.read(ClientIdent::read)?),
             (State::Ident, Tag::SessionReconnect) => self.on_reconnect(f.read(Reconnect::read)?),
@@ -115,6 +96,31 @@ impl Connection {
             }
             _ => Err(self.unexpected(f)),
         }
+    }
+
+    fn auth_refused(&self, b: AuthBadMethod) -> Error {
+        Error::AuthRefused {
+            service: self.peer.claimed,
+            errno: b.result,
+            methods: b.methods,
+            modes: b.modes,
+            ours: mode_words(&self.policy.modes.iter().map(|m| m.0).collect::<Vec<_>>()),
+            option: self.policy.modes_option,
+        }
+    }
+
+    /// Handles the peer's signature over all frames so far.
+    fn on_signature(&mut self, f: &Frame, expect: &[u8]) -> Result<Option<Event>, Error> {
+        if !auth::crypto::constant_time_eq(&f.segments[0], expect) {
+            return Err(Error::BadSignature);
+        }
+        self.rx.set_phase(Phase::Ident);
+        if self.dialled.is_some() {
+            self.start_session()?;
+        } else {
+            self.state = State::Ident;
+        }
+        Ok(None)
     }
 
     fn on_hello(&mut self, h: &Hello) -> Result<Option<Event>, Error> {

@@ -100,7 +100,6 @@ pub(super) const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
     ),
     ("crates/lab/src/host/exec/measure.rs", "result", "the fields of a result, one after the other"),
     ("crates/lab/src/host/exec/tool.rs", "fio", "a command line, option by option"),
-    ("crates/msgr/src/handshake.rs", "on_handshake_frame", "one match; each case has a few lines"),
     ("crates/osd/src/host/shard.rs", "handle", "one match; each case has a few lines"),
     ("crates/pg/src/exec/mod.rs", "one", "one match; each case has a few lines"),
     ("crates/pg/src/peer/body/codec.rs", "decode", "one match; each case has a few lines"),
