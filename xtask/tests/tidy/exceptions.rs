@@ -63,7 +63,6 @@ pub(super) const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
         "check_proof",
         "one decision in order of its steps, which share the results of earlier steps",
     ),
-    ("crates/belemnite/src/store/bench.rs", "run", "not yet divided: one measurement, with what it prints"),
     ("crates/cls/src/lua/bind.rs", "objclass", "the table of functions that scripts may call, one after the other"),
     ("crates/cluster/src/caps/mon.rs", "expand", "the table of profiles: each name with its grants"),
     (
@@ -93,12 +92,6 @@ pub(super) const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
         "the fields of an encoding in their order, with the versions that added them",
     ),
     ("crates/lab/src/host/exec/conf.rs", "text", "a configuration file, line by line"),
-    (
-        "crates/lab/src/host/exec/measure.rs",
-        "with",
-        "one decision in order of its steps, which share the results of earlier steps",
-    ),
-    ("crates/lab/src/host/exec/measure.rs", "result", "the fields of a result, one after the other"),
     ("crates/lab/src/host/exec/tool.rs", "fio", "a command line, option by option"),
     ("crates/osd/src/host/shard.rs", "handle", "one match; each case has a few lines"),
     ("crates/pg/src/exec/mod.rs", "one", "one match; each case has a few lines"),

@@ -9,12 +9,13 @@
 
 use super::{Error, Plain};
 use crate::size;
-use ::store::engine::{self, Config, FormatOptions, Store};
+use ::store::engine::{self, Config, Counters, FormatOptions, Store};
 use ::store::{Cid, Event, ObjectStore, Oid, Op, ReadError, Tag, Transaction};
 use base::rng::Rng;
 use base::{Eversion, HObject, PgId, Uuid};
 use bytes::Bytes;
 use reactor::disk::{self, Disk};
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -69,6 +70,19 @@ fn oid(n: u64) -> Oid {
         .into()
 }
 
+/// Names of the large objects. They are slices of one buffer, so that using a name touches only the name.
+fn names_of(objects: u64) -> Vec<Oid> {
+    let mut names: Vec<Oid> = (0..objects).map(oid).collect();
+    let text: Bytes = names.iter().flat_map(|o| o.hobj.oid.iter().copied()).collect();
+    let mut at = 0;
+    for n in &mut names {
+        let len = n.hobj.oid.len();
+        n.hobj.oid = text.slice(at..at + len);
+        at += len;
+    }
+    names
+}
+
 /// CPU seconds of this process in user and kernel mode.
 fn cpu() -> (f64, f64) {
     let s = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
@@ -106,8 +120,57 @@ struct Bench {
     most: usize,
 }
 
-#[derive(Clone, Copy, PartialEq)]
+/// An operation that begins, or waits for pages.
+struct Operation {
+    tag: Tag,
+    /// The transaction; `None` for a read.
+    txn: Option<Transaction>,
+    /// Number of the object.
+    n: u64,
+    off: u64,
+}
+
+/// A job in progress.
+#[derive(Default)]
+struct Job {
+    kind: Kind,
+    depth: usize,
+    /// Number of operations, of a job that does not end by time.
+    total: Option<u64>,
+    flying: usize,
+    /// Number of finished operations.
+    ops: u64,
+    /// Number of operations that were begun.
+    next: u64,
+    tag: u64,
+    turns: u64,
+    waiting: HashMap<Tag, Operation>,
+    /// Waiting operations whose pages are there.
+    ready: Vec<Tag>,
+    /// Start times and latencies, at depth 1.
+    started: HashMap<Tag, Instant>,
+    lat: Vec<Duration>,
+}
+
+impl Job {
+    /// Waiting operations whose pages are there.
+    fn woken(&mut self) -> Vec<Operation> {
+        self.ready.drain(..).filter_map(|t| self.waiting.remove(&t)).collect()
+    }
+
+    /// Counts an operation that has ended.
+    fn done(&mut self, tag: Tag) {
+        self.ops += 1;
+        self.flying -= 1;
+        if let Some(s) = self.started.remove(&tag) {
+            self.lat.push(s.elapsed());
+        }
+    }
+}
+
+#[derive(Clone, Copy, Default, PartialEq)]
 enum Kind {
+    #[default]
     Fill,
     Write,
     /// As `Write`, a fixed number of times.
@@ -212,6 +275,7 @@ impl Bench {
         Transaction { ops: vec![op, Op::LogAppend { cid: cid(0), version, entry: Bytes::from_static(&[8; 180]) }] }
     }
 
+    /// Runs a job and prints its result.
     async fn run(&mut self, name: &str, kind: Kind, depth: usize, limit: Duration) -> Result<(), Error> {
         let total = match kind {
             Kind::Fill | Kind::Clone | Kind::RemoveClone | Kind::ReadAll => Some(self.objects),
@@ -221,115 +285,129 @@ impl Bench {
             Kind::Age => Some(self.age),
             _ => None,
         };
-        let (t0, c0, n0) = (Instant::now(), cpu(), self.store.counters());
-        let (mut flying, mut ops, mut next, mut tag) = (0, 0u64, 0u64, 1u64 << 32);
-        let mut waiting: std::collections::HashMap<Tag, (Option<Transaction>, u64, u64)> = Default::default();
-        let mut ready: Vec<Tag> = Vec::new();
-        let mut lat: Vec<Duration> = Vec::new();
-        let mut started: std::collections::HashMap<Tag, Instant> = Default::default();
-        let mut turns = 0u64;
-        let len = if kind == Kind::ReadAll { OBJECT } else { 4096 };
+        let before = (Instant::now(), cpu(), self.store.counters());
+        let mut job = Job { kind, depth, total, tag: 1 << 32, ..Job::default() };
+        let failed = |e: String| -> Error { format!("{name}: {e}").into() };
         loop {
             let over = match total {
-                Some(n) => next >= n,
-                None => t0.elapsed() >= limit,
+                Some(n) => job.next >= n,
+                None => before.0.elapsed() >= limit,
             };
             if kind == Kind::FillLog && (over || self.store.replay_bytes() >= self.log_max) {
                 break;
             }
-            if over && flying == 0 {
+            if over && job.flying == 0 {
                 break;
             }
-            let again = ready.drain(..).filter_map(|t| waiting.remove(&t).map(|(x, n, off)| (t, x, n, off)));
-            let mut retry: Vec<(Tag, Option<Transaction>, u64, u64)> = again.collect();
-            while !over && flying < depth && total.is_none_or(|n| next < n) {
-                tag += 1;
-                let among = if kind == Kind::ReadSmall { self.small } else { self.objects };
-                let n = if total.is_some() && kind != Kind::Age { next } else { self.rng.below(among) };
-                next += 1;
-                if depth == 1 {
-                    started.insert(Tag(tag), Instant::now());
-                }
-                let t = (!kind.reads()).then(|| self.transaction(kind, n));
-                let off = match kind {
-                    Kind::ReadAll | Kind::ReadSmall => 0,
-                    _ => self.rng.below(OBJECT / 4096) * 4096,
-                };
-                retry.push((Tag(tag), t, n, off));
-                flying += 1;
+            let mut due = job.woken();
+            if !over {
+                self.begin(&mut job, &mut due);
             }
             // An OSD handles received messages in the same way.
-            for (_, t, n, off) in &retry {
-                match t.as_ref().map(|t| t.ops.iter().find(|o| matches!(o, Op::Write { .. }))) {
+            for o in &due {
+                match o.txn.as_ref().map(|t| t.ops.iter().find(|o| matches!(o, Op::Write { .. }))) {
                     Some(Some(Op::Write { oid, off, .. })) => self.store.foresee(oid.hobj.hash, *off),
                     Some(_) => {}
-                    None => self.store.foresee(self.name(kind, *n).hobj.hash, *off),
+                    None => self.store.foresee(self.name(kind, o.n).hobj.hash, o.off),
                 }
             }
-            for (tag, t, n, off) in retry {
-                match t {
-                    Some(t) => match self.store.prepare(tag, &t) {
-                        Ok(()) => self.store.submit(tag, t),
-                        Err(ReadError::Wait) => drop(waiting.insert(tag, (Some(t), n, off))),
-                        Err(e) => return Err(format!("{name}: {e}").into()),
-                    },
-                    None => match self.store.read(tag, cid(n), &self.name(kind, n), off, len) {
-                        Ok(_) => {
-                            self.store.release(tag);
-                            ops += 1;
-                            flying -= 1;
-                            if let Some(s) = started.remove(&tag) {
-                                lat.push(s.elapsed());
-                            }
-                        }
-                        Err(ReadError::Wait) => drop(waiting.insert(tag, (None, n, off))),
-                        Err(e) => return Err(format!("{name}: {e}").into()),
-                    },
-                }
+            for o in due {
+                self.attempt(&mut job, o).map_err(|e| failed(e.to_string()))?;
             }
-            self.store.end_turn();
-            self.most = self.most.max(self.store.meta_memory());
-            turns += 1;
-            while let Some(r) = self.store.poll_io() {
-                self.disk.submit(r);
-                self.in_flight += 1;
-            }
-            self.disk.flush_submissions();
-            if self.in_flight > 0 && ready.is_empty() {
-                self.disk.ready().await;
-            }
-            self.disk.poll(&mut self.done);
-            for c in self.done.drain(..) {
-                self.in_flight -= 1;
-                self.store.handle_io(c);
-            }
+            self.turn(&job).await;
+            job.turns += 1;
             while let Some(e) = self.store.poll_event() {
                 match e {
-                    Event::Ready(t) => ready.push(t),
+                    Event::Ready(t) => job.ready.push(t),
                     Event::Durable(t, r) => {
-                        r.map_err(|e| format!("{name}: {}", base::errno::name(e)))?;
-                        ops += 1;
-                        flying -= 1;
-                        if let Some(s) = started.remove(&t) {
-                            lat.push(s.elapsed());
-                        }
+                        r.map_err(|e| failed(base::errno::name(e).to_string()))?;
+                        job.done(t);
                     }
                     Event::Health(_) => {}
                 }
             }
         }
+        self.print(name, &mut job, before);
+        Ok(())
+    }
+
+    /// Begins operations up to the depth of the job.
+    fn begin(&mut self, job: &mut Job, due: &mut Vec<Operation>) {
+        let kind = job.kind;
+        while job.flying < job.depth && job.total.is_none_or(|n| job.next < n) {
+            job.tag += 1;
+            let among = if kind == Kind::ReadSmall { self.small } else { self.objects };
+            let n = if job.total.is_some() && kind != Kind::Age { job.next } else { self.rng.below(among) };
+            job.next += 1;
+            if job.depth == 1 {
+                job.started.insert(Tag(job.tag), Instant::now());
+            }
+            let txn = (!kind.reads()).then(|| self.transaction(kind, n));
+            let off = match kind {
+                Kind::ReadAll | Kind::ReadSmall => 0,
+                _ => self.rng.below(OBJECT / 4096) * 4096,
+            };
+            due.push(Operation { tag: Tag(job.tag), txn, n, off });
+            job.flying += 1;
+        }
+    }
+
+    /// Submits a transaction or reads. An operation that lacks pages waits for them.
+    fn attempt(&mut self, job: &mut Job, o: Operation) -> Result<(), ReadError> {
+        let Some(txn) = o.txn else {
+            let len = if job.kind == Kind::ReadAll { OBJECT } else { 4096 };
+            match self.store.read(o.tag, cid(o.n), &self.name(job.kind, o.n), o.off, len) {
+                Ok(_) => {
+                    self.store.release(o.tag);
+                    job.done(o.tag);
+                }
+                Err(ReadError::Wait) => drop(job.waiting.insert(o.tag, o)),
+                Err(e) => return Err(e),
+            }
+            return Ok(());
+        };
+        match self.store.prepare(o.tag, &txn) {
+            Ok(()) => self.store.submit(o.tag, txn),
+            Err(ReadError::Wait) => drop(job.waiting.insert(o.tag, Operation { txn: Some(txn), ..o })),
+            Err(e) => return Err(e),
+        }
+        Ok(())
+    }
+
+    /// Ends a turn of the store, and waits for the device if there is nothing else to do.
+    async fn turn(&mut self, job: &Job) {
+        self.store.end_turn();
+        self.most = self.most.max(self.store.meta_memory());
+        while let Some(r) = self.store.poll_io() {
+            self.disk.submit(r);
+            self.in_flight += 1;
+        }
+        self.disk.flush_submissions();
+        if self.in_flight > 0 && job.ready.is_empty() {
+            self.disk.ready().await;
+        }
+        self.disk.poll(&mut self.done);
+        for c in self.done.drain(..) {
+            self.in_flight -= 1;
+            self.store.handle_io(c);
+        }
+    }
+
+    /// Prints the result of a job; `before`: time, CPU and counters at its begin.
+    fn print(&self, name: &str, job: &mut Job, (t0, c0, n0): (Instant, (f64, f64), Counters)) {
+        let (kind, ops, turns) = (job.kind, job.ops, job.turns);
         let (t, now, n) = (t0.elapsed().as_secs_f64(), cpu(), self.store.counters());
         let (user_cpu, sys_cpu) = (now.0 - c0.0, now.1 - c0.1);
         let c = user_cpu + sys_cpu;
-        lat.sort_unstable();
-        let p50 = lat.get(lat.len() / 2).copied().unwrap_or_default();
+        job.lat.sort_unstable();
+        let p50 = job.lat.get(job.lat.len() / 2).copied().unwrap_or_default();
         let user = ops as f64 * if kind == Kind::Fill { 1024.0 } else { 1.0 };
         let amp = matches!(kind, Kind::Fill | Kind::Write | Kind::Keep | Kind::FillLog | Kind::Small);
         let blocks = (n.data_blocks - n0.data_blocks + n.page_blocks - n0.page_blocks) as f64
             + (n.log_bytes - n0.log_bytes) as f64 / 4096.0;
         let mut line =
             format!("{name:24} {ops:8} ops {:9.0} op/s  cpu {:7.2} us/op", ops as f64 / t, c * 1e6 / ops as f64);
-        if depth == 1 {
+        if job.depth == 1 {
             line += &format!("  p50 {} us", p50.as_micros());
         }
         if amp {
@@ -352,6 +430,51 @@ impl Bench {
             n.evictions - n0.evictions,
             n.page_blocks - n0.page_blocks,
         );
+    }
+
+    /// Runs the jobs that the arguments ask for.
+    async fn run_all(&mut self, a: &BenchArgs) -> Result<(), Error> {
+        let (limit, depth) = (Duration::from_secs(a.secs), a.depth);
+        let wants = |job: &str| a.only.is_empty() || a.only.iter().any(|o| o == job);
+        if ["fill", "seq", "write", "keep", "read", "depth1", "clone", "restart"].into_iter().any(wants) {
+            self.run("write 4 MiB", Kind::Fill, 4, limit).await?;
+        }
+        if self.age > 0 {
+            self.run("write 4 KiB to age the device", Kind::Age, depth, limit).await?;
+        }
+        if wants("seq") {
+            self.run("read 4 MiB", Kind::ReadAll, 4, limit).await?;
+        }
+        if wants("write") {
+            self.run("write 4 KiB (warm-up)", Kind::Write, depth, limit).await?;
+            self.run("write 4 KiB", Kind::Write, depth, limit).await?;
+        }
+        if wants("keep") {
+            self.run("write 4 KiB, kept to undo", Kind::Keep, depth, limit).await?;
+        }
+        if wants("read") {
+            self.run("read 4 KiB", Kind::Read, depth, limit).await?;
+        }
+        if wants("depth1") {
+            self.run("write 4 KiB, depth 1", Kind::Write, 1, limit / 2).await?;
+            self.run("read 4 KiB, depth 1", Kind::Read, 1, limit / 2).await?;
+        }
+        if wants("clone") {
+            self.run("clone 4 MiB", Kind::Clone, depth, limit).await?;
+            // Otherwise each later overwrite would allocate another block.
+            self.run("remove a clone of 4 MiB", Kind::RemoveClone, depth, limit).await?;
+        }
+        if wants("small") {
+            self.run("make 4 KiB objects", Kind::Small, depth, limit).await?;
+            self.run("read 4 KiB objects", Kind::ReadSmall, depth, limit).await?;
+        }
+        if wants("omap") {
+            self.run("omap, 32 keys", Kind::Omap, depth, limit).await?;
+            self.run("omap, remove 1/65536", Kind::OmapRange, depth, limit).await?;
+        }
+        if wants("restart") {
+            self.run("write until log is full", Kind::FillLog, depth, limit * 4).await?;
+        }
         Ok(())
     }
 
@@ -379,20 +502,11 @@ pub(super) fn run(a: &BenchArgs) -> Result<(), Error> {
     store.submit(Tag(1), Transaction { ops });
     engine::device::drive(&mut store, &mut dev);
     while store.poll_event().is_some() {}
-    let (limit, depth) = (Duration::from_secs(a.secs), a.depth);
     let rt = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     rt.block_on(async {
         let disk = Disk::new(file.clone(), false)?;
         let objects = bytes / 2 / OBJECT;
-        // Slices of one buffer, so that using a name touches only the name.
-        let mut names: Vec<Oid> = (0..objects).map(oid).collect();
-        let text: Bytes = names.iter().flat_map(|o| o.hobj.oid.iter().copied()).collect();
-        let mut at = 0;
-        for n in &mut names {
-            let len = n.hobj.oid.len();
-            n.hobj.oid = text.slice(at..at + len);
-            at += len;
-        }
+        let names = names_of(objects);
         let (done, rng) = (Vec::new(), Rng::new(1));
         // Before a checkpoint starts; on a small device, space waiting to be freed causes one soon after this length.
         let log_max = config.checkpoint_log_bytes.min(config.log_bytes_max / 2) / 4 * 3;
@@ -400,46 +514,7 @@ pub(super) fn run(a: &BenchArgs) -> Result<(), Error> {
         let version = 0;
         let mut b =
             Bench { store, disk, done, rng, objects, names, version, in_flight: 0, keys, small, age, log_max, most: 0 };
-        let wants = |job: &str| a.only.is_empty() || a.only.iter().any(|o| o == job);
-        if ["fill", "seq", "write", "keep", "read", "depth1", "clone", "restart"].into_iter().any(wants) {
-            b.run("write 4 MiB", Kind::Fill, 4, limit).await?;
-        }
-        if age > 0 {
-            b.run("write 4 KiB to age the device", Kind::Age, depth, limit).await?;
-        }
-        if wants("seq") {
-            b.run("read 4 MiB", Kind::ReadAll, 4, limit).await?;
-        }
-        if wants("write") {
-            b.run("write 4 KiB (warm-up)", Kind::Write, depth, limit).await?;
-            b.run("write 4 KiB", Kind::Write, depth, limit).await?;
-        }
-        if wants("keep") {
-            b.run("write 4 KiB, kept to undo", Kind::Keep, depth, limit).await?;
-        }
-        if wants("read") {
-            b.run("read 4 KiB", Kind::Read, depth, limit).await?;
-        }
-        if wants("depth1") {
-            b.run("write 4 KiB, depth 1", Kind::Write, 1, limit / 2).await?;
-            b.run("read 4 KiB, depth 1", Kind::Read, 1, limit / 2).await?;
-        }
-        if wants("clone") {
-            b.run("clone 4 MiB", Kind::Clone, depth, limit).await?;
-            // Otherwise each later overwrite would allocate another block.
-            b.run("remove a clone of 4 MiB", Kind::RemoveClone, depth, limit).await?;
-        }
-        if wants("small") {
-            b.run("make 4 KiB objects", Kind::Small, depth, limit).await?;
-            b.run("read 4 KiB objects", Kind::ReadSmall, depth, limit).await?;
-        }
-        if wants("omap") {
-            b.run("omap, 32 keys", Kind::Omap, depth, limit).await?;
-            b.run("omap, remove 1/65536", Kind::OmapRange, depth, limit).await?;
-        }
-        if wants("restart") {
-            b.run("write until log is full", Kind::FillLog, depth, limit * 4).await?;
-        }
+        b.run_all(a).await?;
         println!("metadata in memory at most {} KiB of {}, process {} KiB", b.most >> 10, memory >> 10, resident());
         b.abandon().await;
         Ok::<_, Error>(())

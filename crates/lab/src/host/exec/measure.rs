@@ -1,11 +1,12 @@
 //! One measurement: a load on a pool, with process, machine and cluster statistics.
 
 use super::deploy::Cluster;
-use super::observe::{self, Sample, Watch};
+use super::observe::{self, Adder, Sample, Watch};
 use super::remote::At;
 use super::services::{self, Served};
 use super::tool::{self, Target};
 use super::{ExecError, Tools, disturb, limits::Group};
+use crate::host::command::Output;
 use crate::host::control;
 use crate::plan::{Cell, Plan, keys};
 use crate::result::{CellResult, Measured, OsdOps, Process};
@@ -187,14 +188,14 @@ impl Around<'_> {
     }
 
     fn with(&self, c: &mut Cluster, pool: &mut Pool, cell: &Cell, mounts: &[PathBuf]) -> Result<CellResult, ExecError> {
-        let (t, name) = (self.t, tool::set_name(cell));
+        let t = self.t;
         let osds = c.processes();
         // The generator sees only the processes of this machine. If there are others, the CPU time of all is taken from
         // the samples.
         let here = osds.iter().all(|(_, p)| p.host.is_none());
         let pids: Vec<u32> = osds.iter().filter(|_| here).map(|(_, p)| p.pid).collect();
         let conf = c.conf.clone();
-        let is_image = name.starts_with("images");
+        let is_image = tool::set_name(cell).starts_with("images");
         let (objects, images, gateway) = (pool.objects.clone(), pool.images.clone(), pool.served.gateway.clone());
         let on = Target {
             conf: &conf,
@@ -206,18 +207,7 @@ impl Around<'_> {
             gateway: gateway.as_ref(),
             mounts,
         };
-        if is_image {
-            // Images of different sizes share their names, so only one size exists at a time.
-            tool::make_images(t, cell, &on, pool.image_count.entry(name.clone()).or_default())?;
-        }
-        let fresh = Target { pids: &[], dir: None, ..on };
-        // A load that changes whole objects or files makes them itself.
-        let own = !mounts.is_empty() || tool::is_steps(cell) && !tool::is_read_only(cell);
-        let fills = cell.load.is("prefill") && !own;
-        if fills && pool.filled.insert(format!("{name}-{}", cell.load.text("clients"))) {
-            tool::prefill(t, cell, &fresh)?;
-        }
-        tool::warm_up(t, cell, &fresh)?;
+        prepare(t, cell, &on, pool)?;
         c.control.wait("a clean cluster", POOL_LIMIT, t.cancel, |s| s.is_clean(1))?;
 
         let every = Duration::from_secs_f64(self.plan.observe.number("every").clamp(0.1, 60.0));
@@ -233,31 +223,7 @@ impl Around<'_> {
         let watch = Watch::start(osds.clone(), sockets, c.control.clone(), self.disk.clone(), every);
         let adder = watch.adder();
         let own = observe::children_cpu();
-        let over = AtomicBool::new(false);
-        let (ran, disturbed) = std::thread::scope(|s| {
-            let begun = tool::begun(cell, &on);
-            // The data of images is what scrubs and splits are for.
-            let disturbed_pool = on.data_pool.unwrap_or(on.pool);
-            let (cluster, over, adder) = (&mut *c, &over, &adder);
-            let disturb = s.spawn(move || {
-                disturb::run(
-                    t,
-                    cluster,
-                    cell,
-                    &self.plan.disturb,
-                    &disturb::Course { pool: disturbed_pool, adder, over, begun },
-                )
-            });
-            let ran = tool::measure(t, cell, &on, |pid| {
-                adder.add("client", At { pid, host: None });
-                // A client that cannot be moved into the group is judged by its cores in use.
-                if let Some(g) = &group {
-                    let _ = g.add(pid);
-                }
-            });
-            over.store(true, Ordering::Relaxed);
-            (ran, disturb.join().unwrap_or_default())
-        });
+        let (ran, disturbed) = self.run_disturbed(c, cell, &on, &adder, group.as_ref());
         let own = observe::children_cpu() - own;
         let samples = watch.stop();
         if let Some(mut p) = profile {
@@ -269,11 +235,7 @@ impl Around<'_> {
             return Err(ExecError::Plan(text.into()));
         }
         let (out, m) = ran?;
-        write(self.dir, "tool.out", &out.out)?;
-        write(self.dir, "tool.err", &out.err)?;
-        write(self.dir, "samples.csv", &observe::csv(&samples))?;
-        write(self.dir, "states.csv", &observe::states_csv(&samples))?;
-        write(self.dir, "counters.json", &json!({"before": before, "after": after}).to_string())?;
+        self.write_raw(&out, &samples, &before, &after)?;
 
         let mut throttled: Vec<f64> = c.groups.iter().zip(&slices).map(|(g, b)| share(g, *b)).collect();
         throttled.resize(c.osds as usize, 0.0);
@@ -294,6 +256,53 @@ impl Around<'_> {
         }
     }
 
+    /// Runs the load, and disturbances beside it. The generator counts as a client process, in `group` if there is
+    /// one.
+    fn run_disturbed(
+        &self,
+        c: &mut Cluster,
+        cell: &Cell,
+        on: &Target<'_>,
+        adder: &Adder,
+        group: Option<&Group>,
+    ) -> (Result<(Output, Measured), ExecError>, Vec<String>) {
+        let t = self.t;
+        let over = AtomicBool::new(false);
+        std::thread::scope(|s| {
+            let begun = tool::begun(cell, on);
+            // The data of images is what scrubs and splits are for.
+            let pool = on.data_pool.unwrap_or(on.pool);
+            let over = &over;
+            let disturb = s.spawn(move || {
+                disturb::run(t, c, cell, &self.plan.disturb, &disturb::Course { pool, adder, over, begun })
+            });
+            let ran = tool::measure(t, cell, on, |pid| {
+                adder.add("client", At { pid, host: None });
+                // A client that cannot be moved into the group is judged by its cores in use.
+                if let Some(g) = group {
+                    let _ = g.add(pid);
+                }
+            });
+            over.store(true, Ordering::Relaxed);
+            (ran, disturb.join().unwrap_or_default())
+        })
+    }
+
+    /// Writes the output of the tool, the samples, and the counters before and after.
+    fn write_raw(
+        &self,
+        out: &Output,
+        samples: &[Sample],
+        before: &Map<String, Value>,
+        after: &Map<String, Value>,
+    ) -> Result<(), ExecError> {
+        write(self.dir, "tool.out", &out.out)?;
+        write(self.dir, "tool.err", &out.err)?;
+        write(self.dir, "samples.csv", &observe::csv(samples))?;
+        write(self.dir, "states.csv", &observe::states_csv(samples))?;
+        write(self.dir, "counters.json", &json!({"before": before, "after": after}).to_string())
+    }
+
     fn profile(&self, osds: &[(String, At)]) -> Result<std::process::Child, ExecError> {
         let osds = osds.iter().filter(|(n, p)| n.starts_with("osd") && p.host.is_none());
         let pids: Vec<String> = osds.map(|(_, p)| p.pid.to_string()).collect();
@@ -301,6 +310,23 @@ impl Around<'_> {
         let args = ["record", "-q", "-g", "-F", "199", "-o", &out, "-p", &pids.join(",")].map(String::from);
         Ok(crate::host::command::start("perf", &args, |_| ())?)
     }
+}
+
+/// Makes the images, objects or files that a load needs, and warms up.
+fn prepare(t: &Tools<'_>, cell: &Cell, on: &Target<'_>, pool: &mut Pool) -> Result<(), ExecError> {
+    let name = tool::set_name(cell);
+    if name.starts_with("images") {
+        // Images of different sizes share their names, so only one size exists at a time.
+        tool::make_images(t, cell, on, pool.image_count.entry(name.clone()).or_default())?;
+    }
+    let fresh = Target { pids: &[], dir: None, ..*on };
+    // A load that changes whole objects or files makes them itself.
+    let own = !on.mounts.is_empty() || tool::is_steps(cell) && !tool::is_read_only(cell);
+    let fills = cell.load.is("prefill") && !own;
+    if fills && pool.filled.insert(format!("{name}-{}", cell.load.text("clients"))) {
+        tool::prefill(t, cell, &fresh)?;
+    }
+    tool::warm_up(t, cell, &fresh)
 }
 
 /// Fraction of a group's CPU periods since `before` in which it was throttled.
@@ -335,6 +361,16 @@ fn add_ranks(r: &mut CellResult, m: &Measured) {
     }
 }
 
+/// The values of all keys that a plan can vary.
+fn params_of(cell: &Cell) -> BTreeMap<String, String> {
+    let mut params = BTreeMap::new();
+    for k in keys::KEYS.iter().filter(|k| keys::SWEPT.contains(&k.section)) {
+        let key = format!("{}.{}", k.section, k.name);
+        params.insert(key.clone(), cell.get(&key).to_owned());
+    }
+    params
+}
+
 fn result(
     cell: &Cell,
     label: &str,
@@ -344,18 +380,13 @@ fn result(
     daemons: &[(String, At)],
 ) -> CellResult {
     let (processes, machine, seen) = observe::sum_up(samples);
-    let mut params = BTreeMap::new();
-    for k in keys::KEYS.iter().filter(|k| keys::SWEPT.contains(&k.section)) {
-        let key = format!("{}.{}", k.section, k.name);
-        params.insert(key.clone(), cell.get(&key).to_owned());
-    }
     let mut r = CellResult {
         id: cell.id(),
         combination: cell.combination,
         repetition: cell.repetition,
         system: label.to_owned(),
         load: cell.load_name(),
-        params,
+        params: params_of(cell),
         metrics: m.metrics.clone(),
         series: m.series.clone(),
         histogram: m.histogram.clone(),
