@@ -93,21 +93,33 @@ pub(super) const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
     ),
     ("crates/lab/src/host/exec/conf.rs", "text", "a configuration file, line by line"),
     ("crates/lab/src/host/exec/tool.rs", "fio", "a command line, option by option"),
-    ("crates/osd/src/host/shard.rs", "handle", "one match; each case has a few lines"),
-    ("crates/pg/src/exec/mod.rs", "one", "one match; each case has a few lines"),
-    ("crates/pg/src/peer/body/codec.rs", "decode", "one match; each case has a few lines"),
-    ("crates/pg/src/peer/body/codec.rs", "encode_for", "one match; each case has a few lines"),
-    ("crates/pg/src/peer/txn.rs", "encode_ops", "one match; each case has a few lines"),
+    ("crates/osd/src/host/shard.rs", "handle", "one match on the path of every operation; each case has a few lines"),
+    ("crates/pg/src/exec/mod.rs", "one", "one match on the path of every operation; each case has a few lines"),
+    (
+        "crates/pg/src/peer/body/codec.rs",
+        "decode",
+        "the format of messages: the fields of each kind, one kind after the other",
+    ),
+    (
+        "crates/pg/src/peer/body/codec.rs",
+        "encode_for",
+        "the format of messages: the fields of each kind, one kind after the other",
+    ),
+    (
+        "crates/pg/src/peer/txn.rs",
+        "encode_ops",
+        "the format of a transaction: the fields of each operation, one after the other",
+    ),
     (
         "crates/pg/src/pg/mail/admit.rs",
         "handle_op",
         "the checks of an operation, whose order is the point of the function",
     ),
-    ("crates/pg/src/pg/ops/plan.rs", "run", "one match; each case has a few lines"),
+    ("crates/pg/src/pg/ops/plan.rs", "run", "one match on the path of every operation; each case has a few lines"),
     (
         "crates/pg/src/pg/ops/vector.rs",
         "run_vector",
-        "not yet divided: an operation from its view to its plan; early returns leave at each step",
+        "the path of every operation, from its view to its plan; early returns leave at each step",
     ),
     ("crates/pg/src/watch.rs", "apply", "one match; each case has a few lines"),
     (
@@ -115,15 +127,23 @@ pub(super) const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
         "plain",
         "one option after the other: the order of the draws determines what a seed gives",
     ),
-    ("crates/store/src/engine/perform.rs", "perform", "one match; each case has a few lines"),
-    ("crates/store/src/meta/apply.rs", "apply", "one match; each case has a few lines"),
+    (
+        "crates/store/src/engine/perform.rs",
+        "perform",
+        "one match on the path of every operation; each case has a few lines",
+    ),
+    ("crates/store/src/meta/apply.rs", "apply", "one match on the path of every operation; each case has a few lines"),
     (
         "crates/store/src/meta/page.rs",
         "decode_page",
         "the fields of an encoding in their order, with the versions that added them",
     ),
-    ("crates/store/src/shape.rs", "check_shape", "one match; each case has a few lines"),
-    ("crates/wire/src/msg/describe.rs", "fmt", "one match; each case has a few lines"),
+    ("crates/store/src/shape.rs", "check_shape", "one match on the path of every operation; each case has a few lines"),
+    (
+        "crates/wire/src/msg/describe.rs",
+        "fmt",
+        "the text of each operation of a client, one after the other, as Ceph writes it",
+    ),
 ];
 
 /// Structs with too many fields.
