@@ -275,15 +275,25 @@ pub(crate) fn mon_options(conf: &Conf, id: &str) -> Result<mon::host::MonRunOpti
             Some(SocketAddr::new(sock.ip(), port))
         }
     };
+    let bind = get("public_bind_addr").map(|a| bind_addr(&a, first.and_then(|a| a.sock))).transpose()?;
     Ok(mon::host::MonRunOptions {
         name: id.to_owned(),
         data_dir,
         etcd: etcd_options(conf, id)?,
-        bind: None,
+        bind,
         mgr_bind,
         admin_socket: get("admin_socket").map(PathBuf::from),
         config: conf.all("mon", id).into_iter().collect::<BTreeMap<_, _>>(),
     })
+}
+
+/// The address at which a monitor listens, by `public_bind_addr`: an address without a port has that of `public`.
+fn bind_addr(text: &str, public: Option<SocketAddr>) -> Result<SocketAddr, Error> {
+    if let Ok(ip) = text.trim().parse::<IpAddr>() {
+        return Ok(SocketAddr::new(ip, public.map_or(MON_PORT, |p| p.port())));
+    }
+    let found = mon_addrs(text).ok().and_then(|a| a.first()?.sock);
+    found.ok_or_else(|| format!("public_bind_addr = {text}: not an address, and none for msgr2").into())
 }
 
 /// `belemnite mon --mkfs`: makes a new cluster from a configuration, with the keys of the keyrings that it names.
@@ -334,6 +344,19 @@ mod tests {
         assert_eq!(one("[v2:1.2.3.4:1/0] [v2:1.2.3.5:2/0]"), ["1.2.3.4:1", "1.2.3.5:2"]);
         assert!(mon_addrs("[v1:127.0.0.1:6789/0]").is_err());
         assert!(mon_addrs("host.example").is_err());
+    }
+
+    #[test]
+    fn addresses_to_listen_at() {
+        let public = Some("10.96.0.7:3310".parse().unwrap());
+        let at = |t: &str| bind_addr(t, public).map(|a| a.to_string());
+        assert_eq!(at("10.244.1.9").unwrap(), "10.244.1.9:3310");
+        assert_eq!(at("fd00::9").unwrap(), "[fd00::9]:3310");
+        assert_eq!(at("[v2:0.0.0.0:3300/0,v1:0.0.0.0:6789/0]").unwrap(), "0.0.0.0:3300");
+        assert_eq!(bind_addr("0.0.0.0", None).unwrap().to_string(), "0.0.0.0:3300");
+        for bad in ["", "pod", "[v1:10.0.0.1:6789/0]"] {
+            assert!(at(bad).unwrap_err().to_string().contains(&format!("public_bind_addr = {bad}")), "{bad}");
+        }
     }
 
     /// The error has the path and the reason in every case.

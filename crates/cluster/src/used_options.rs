@@ -132,6 +132,7 @@ pub const USED: &[&str] = &[
     "osd_scrub_sleep",
     "osd_target_pg_log_entries_per_osd",
     "public_addr",
+    "public_bind_addr",
     "public_network",
     "target_max_misplaced_ratio",
 ];

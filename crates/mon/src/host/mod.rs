@@ -58,7 +58,7 @@ pub struct MonRunOptions {
     pub etcd: Option<EtcdOptions>,
     /// The address to listen on instead of the one in the monmap (for a host behind address translation).
     pub bind: Option<SocketAddr>,
-    /// The address of the manager role; `None` for no manager role (a separate `ceph-mgr` is expected).
+    /// The announced address of the manager role, which listens there, or at this port of `bind`; `None` for no manager role (a separate `ceph-mgr` is expected).
     pub mgr_bind: Option<SocketAddr>,
     /// Path of the admin socket.
     pub admin_socket: Option<PathBuf>,
@@ -406,7 +406,8 @@ impl Serving<'_> {
         let mgr = match (self.o.mgr_bind, mgr_addrs) {
             (Some(addr), Some(addrs)) => {
                 let e = self.endpoint(&modes, EntityKind::MGR, mgr_gid, addrs);
-                listen(&e, addr, Protocol::V2).await?;
+                let at = self.o.bind.map_or(addr, |b| SocketAddr::new(b.ip(), addr.port()));
+                listen(&e, at, Protocol::V2).await?;
                 Some(e)
             }
             _ => None,
