@@ -86,6 +86,8 @@ enum Command {
     /// Measure clusters of Belemnite and Ceph by plans: studies with tables, plots and findings
     #[command(subcommand)]
     Lab(cli::lab::LabCommand),
+    /// Print a keyring with a new key
+    Keyring(cli::keyring::KeyringArgs),
     /// Look at this host, or at others over ssh, for what costs speed or safety, and say how to change it
     Doctor(doctor::DoctorArgs),
     /// Write a support bundle: maps, health, logs' ends, options and counters, without keys and other secrets
@@ -163,6 +165,7 @@ fn main() -> ExitCode {
         Command::Bench(a) => cli::bench(&b.target, &a),
         Command::Load(c) => cli::load::run(&b.target, c),
         Command::Lab(a) => cli::lab::run(a),
+        Command::Keyring(a) => cli::keyring::keyring(&a),
         Command::Doctor(a) => on_reactor(|| doctor::run(a)),
         Command::Report(a) => on_reactor(|| async move { report::run(&b.target, a).await }),
         Command::Health(f) => on_reactor(|| async move { cli::views::health(&b.target, &f).await }),

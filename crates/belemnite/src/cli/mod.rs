@@ -4,6 +4,7 @@ mod begun;
 mod bench;
 pub(crate) mod deploy;
 mod ended;
+pub(crate) mod keyring;
 pub(crate) mod lab;
 pub(crate) mod load;
 mod objects;
