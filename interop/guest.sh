@@ -2,7 +2,8 @@
 #
 # Provides: guest_root MODULE… makes its root directory $G; guest_copy PROGRAM… copies programs with their libraries to
 # $G/e2; guest_network makes a namespace with a tap device, in which belemnite, ceph, rbd and in_ns run, at $GUEST_HOST;
-# guest_start and asks WORD, ended, answer TEXT, guest_ends talk to the guest, whose job is $G/job, a shell script.
+# guest_start [QEMU ARGS…] and asks WORD, ended, answer TEXT, guest_ends talk to the guest, whose job is $G/job, a shell
+# script.
 #
 # Needs root (network namespace and tap device) and the packages qemu-system-x86, busybox-static, kmod, iproute2, cpio.
 # The kernel is the one that is installed, or that of the package file KERNEL_DEB, or else of a package that is
@@ -80,16 +81,18 @@ in_ns() { ip netns exec "$ns" "$@"; }
 ceph() { in_ns timeout 180 ceph "$@"; }
 rbd() { in_ns rbd "$@"; }
 
-# guest_start: the guest gets the monitor's address as MON and the administrator's key as KEY.
+# guest_start [QEMU ARGS…]: the guest gets the monitor's address as MON and the administrator's key as KEY. GUEST_MEMORY is
+# its memory in MiB.
 guest_start() {
   local accel=${ACCEL:-tcg} cpu=max
   [ "$accel" != kvm ] || cpu=host,-arch-capabilities
   { echo "MON=$GUEST_HOST:$PORT"; echo "KEY=$(ceph auth print-key client.admin)"; } >"$G/settings"
   (cd "$G" && find . | cpio -o -H newc --quiet | gzip -1) >"$W/initrd"
   mkfifo "$W/in"
-  ip netns exec "$ns" qemu-system-x86_64 -machine q35,accel="$accel" -cpu "$cpu" -m 1024 -smp 1 -nographic -no-reboot \
+  ip netns exec "$ns" qemu-system-x86_64 -machine q35,accel="$accel" -cpu "$cpu" -m "${GUEST_MEMORY:-1024}" -smp 1 \
+    -nographic -no-reboot \
     -kernel "$GUEST_KERNEL" -initrd "$W/initrd" -append "console=ttyS0 panic=-1 quiet no_timer_check" \
-    -netdev tap,id=n,ifname=tap0,script=no,downscript=no -device virtio-net-pci,netdev=n \
+    -netdev tap,id=n,ifname=tap0,script=no,downscript=no -device virtio-net-pci,netdev=n "$@" \
     <"$W/in" >"$W/guest.out" 2>&1 &
   Q=$!
   PIDS+=("$Q")

@@ -105,7 +105,7 @@ Maintainer: $maintainer
 Installed-Size: $(du -sk --exclude=DEBIAN "$tree" | cut -f1)
 Depends: $depends, systemd | systemd-standalone-sysusers, systemd | systemd-standalone-tmpfiles
 Recommends: ceph-common
-Suggests: etcd-server, radosgw, ceph-mds
+Suggests: cryptsetup-bin, etcd-server, radosgw, ceph-mds
 Section: admin
 Priority: optional
 Homepage: https://github.com/belemnite/belemnite

@@ -54,7 +54,7 @@ refused "holds an ext2, ext3 or ext4 file system" create "$W/ext4"
 refused "holds an ext2, ext3 or ext4 file system; --force" adm osd zap "$W/ext4"
 refused "no such device" create "$W/none"
 refused "neither a file nor a block device" create /dev/null
-refused "LUKS mapping" create --encrypt --size 1G "$W/none"
+refused "is a file, and dm-crypt needs a block device" create --encrypt --size 1G "$W/none"
 echo "of the operator" >"$W/text"
 refused "holds something else" create --size 1G "$W/text"
 expect "OSDs after refusals" "$(osds '')" $n

@@ -10,7 +10,7 @@ use super::Target;
 use super::begun::{goes_on, while_up_runs};
 use super::osds::{add, gone, osd, remove, replace};
 use crate::admin;
-use crate::disks::{self, ActivateArgs, CreateArgs, DestroyArgs, ListArgs, ZapArgs};
+use crate::disks::{self, ActivateArgs, CreateArgs, DeactivateArgs, DestroyArgs, ListArgs, ZapArgs};
 use crate::up::control::{AskError, Request, Seen, ask};
 use crate::up::layout::{self, Layout};
 use crate::up::make;
@@ -156,6 +156,8 @@ pub(crate) enum OsdCommand {
     Destroy(DestroyArgs),
     /// Give the files and the device of an OSD to the account that runs it; units do this before each start
     Activate(ActivateArgs),
+    /// Close the mapping of an encrypted OSD of this host; units do this after each stop
+    Deactivate(DeactivateArgs),
     /// Add an OSD to a running `up`; `osd create` makes those of a host
     Add {
         #[command(flatten)]
@@ -174,19 +176,7 @@ pub(crate) enum OsdCommand {
     },
     /// Give an OSD of `up` or of this host an empty store under the same id, for a disk that failed. Refused while its
     /// data is needed
-    Replace {
-        #[command(flatten)]
-        place: Place,
-        /// Id of the OSD
-        id: u32,
-        #[command(flatten)]
-        store: StoreArgs,
-        /// First move all data to other OSDs, which must have room for it
-        #[arg(long, conflicts_with_all = ["degraded", "yes_i_really_mean_it"])]
-        drain: bool,
-        #[command(flatten)]
-        risk: Risk,
-    },
+    Replace(super::osds::ReplaceArgs),
 }
 
 /// Where a new store is.
@@ -449,7 +439,8 @@ pub(crate) async fn osd_command(t: &Target, c: OsdCommand) -> Result<(), Error> 
         OsdCommand::Status(f) => super::views::osd_status(t, &f).await,
         OsdCommand::Zap(a) => disks::zap(t, &a).await,
         OsdCommand::Destroy(a) => disks::destroy(t, &a).await,
-        OsdCommand::Activate(a) => disks::activate(&t.conf()?, &a),
+        OsdCommand::Activate(a) => disks::activate(t, &a).await,
+        OsdCommand::Deactivate(a) => disks::deactivate(&t.conf()?, &a),
         OsdCommand::Add { place, store } => {
             let l = place.layout(t)?;
             goes_on(&l, add(&l, &store)).await
@@ -458,9 +449,10 @@ pub(crate) async fn osd_command(t: &Target, c: OsdCommand) -> Result<(), Error> 
             Some(l) => goes_on(&l, remove(&l, id, &risk)).await,
             None => disks::remove(t, id, &risk).await,
         },
-        OsdCommand::Replace { place, id, store, drain, risk } => match place.up(t)? {
-            Some(l) => goes_on(&l, replace(&l, id, &store, drain, &risk)).await,
-            None => disks::replace(t, id, &store, drain, &risk).await,
+        OsdCommand::Replace(a) => match a.place.up(t)? {
+            Some(_) if a.encrypt => Err("--encrypt: `up` makes no encrypted OSDs; `belemnite osd create` does".into()),
+            Some(l) => goes_on(&l, replace(&l, a.id, &a.store, a.drain, &a.risk)).await,
+            None => disks::replace(t, a.id, &a).await,
         },
     }
 }

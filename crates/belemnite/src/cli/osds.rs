@@ -1,7 +1,9 @@
 //! `belemnite osd add|remove|replace`: stores of a running `up`, with the checks that keep data.
 
 use super::begun::{Begun, Goal};
-use super::operate::{ASK_EVERY, Risk, StoreArgs, command, connect, must, must_json, print, seen, tell, wait_up};
+use super::operate::{
+    ASK_EVERY, Place, Risk, StoreArgs, command, connect, must, must_json, print, seen, tell, wait_up,
+};
 use crate::size;
 use crate::up::control::Request;
 use crate::up::layout::{self, Layout};
@@ -9,6 +11,25 @@ use client::Client;
 use serde_json::{Value, json};
 
 type Error = Box<dyn std::error::Error>;
+
+/// Arguments of `belemnite osd replace`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReplaceArgs {
+    #[command(flatten)]
+    pub(super) place: Place,
+    /// Id of the OSD
+    pub(super) id: u32,
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+    /// Put dm-crypt under the store, as `osd create` does. An encrypted OSD of this host stays encrypted without it
+    #[arg(long, conflicts_with = "size")]
+    pub(crate) encrypt: bool,
+    /// First move all data to other OSDs, which must have room for it
+    #[arg(long, conflicts_with_all = ["degraded", "yes_i_really_mean_it"])]
+    pub(crate) drain: bool,
+    #[command(flatten)]
+    pub(crate) risk: Risk,
+}
 
 pub(super) fn make(osd: Option<u32>, s: &StoreArgs) -> Result<Request, Error> {
     let size = match &s.size {

@@ -1,9 +1,12 @@
-//! `belemnite osd activate`: gives the files and the device of an OSD to the account that runs it.
+//! `belemnite osd activate`: opens the device of an encrypted OSD, and gives the files and the device of an OSD to the
+//! account that runs it. `belemnite osd deactivate`: closes what *activate* opened.
 //!
 //! The command runs as root, and the account can write the data directory. So the target of `block` is changed only if it
 //! holds the store of this OSD, by the descriptor that was checked.
 
+use super::crypt::Container;
 use super::{Error, store};
+use crate::cli::Target;
 use crate::conf::Conf;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -18,6 +21,13 @@ pub(crate) struct ActivateArgs {
     /// Account that runs the OSD
     #[arg(long, value_name = "NAME", default_value = "ceph")]
     account: String,
+}
+
+/// Arguments of `belemnite osd deactivate`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DeactivateArgs {
+    /// Id of the OSD
+    id: u32,
 }
 
 /// User and group id of an account of this machine.
@@ -37,11 +47,20 @@ pub(super) fn places(conf: &Conf, id: u32) -> (PathBuf, PathBuf) {
 }
 
 /// `belemnite osd activate`
-pub(crate) fn activate(conf: &Conf, a: &ActivateArgs) -> Result<(), Error> {
+pub(crate) async fn activate(t: &Target, a: &ActivateArgs) -> Result<(), Error> {
     let passwd = fs::read_to_string("/etc/passwd").map_err(|e| format!("/etc/passwd: {e}"))?;
     let ids = ids_of(&passwd, &a.account).ok_or_else(|| format!("--account {}: no such account", a.account))?;
-    let (data, block) = places(conf, a.id);
+    let (data, block) = places(&t.conf()?, a.id);
+    if let Some(c) = Container::of(&data, &block) {
+        c.open(&t.conf_file()?, a.id).await?;
+    }
     give(&data, &block, a.id, ids)
+}
+
+/// `belemnite osd deactivate`
+pub(crate) fn deactivate(conf: &Conf, a: &DeactivateArgs) -> Result<(), Error> {
+    let (data, block) = places(conf, a.id);
+    Container::of(&data, &block).map_or(Ok(()), |c| c.close())
 }
 
 /// Gives the data directory, its files, and the file or device of the store to `ids`.

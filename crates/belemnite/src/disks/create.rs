@@ -1,9 +1,10 @@
 //! `belemnite osd create`: OSDs on devices or files of this host.
 
+use super::crypt::{self, Secrets};
 use super::host::{Host, is_in_use, labels_at, lasting_path, real_path, systemctl, unit};
 use super::note::{Note, Notes};
 use super::{Error, store};
-use crate::admin;
+use crate::admin::{self, StoreLabels};
 use crate::cli::Target;
 use crate::cli::operate::{command, must_json, print};
 use crate::up::dir::write_private;
@@ -47,7 +48,7 @@ pub(crate) struct How {
     /// Start the OSD in the background where no systemd runs
     #[arg(long)]
     pub(super) start: bool,
-    /// Not supported: encrypt the device
+    /// Put dm-crypt under the store, with its key at the monitors
     #[arg(long)]
     pub(super) encrypt: bool,
 }
@@ -56,15 +57,8 @@ impl How {
     /// Size of new files in bytes.
     ///
     /// # Errors
-    /// It is no size, or encryption is asked for.
+    /// It is no size.
     pub(super) fn check(&self) -> Result<Option<u64>, Error> {
-        if self.encrypt {
-            return Err(
-                "--encrypt: nothing here opens encrypted devices at boot. Make a LUKS mapping with cryptsetup that is \
-                        opened at boot, and create the OSD on /dev/mapper/NAME"
-                    .into(),
-            );
-        }
         let parse = |s: &String| size::parse(s).ok_or_else(|| format!("--size {s}: not a size"));
         Ok(self.size.as_ref().map(parse).transpose()?)
     }
@@ -105,7 +99,7 @@ pub(crate) async fn create(t: &Target, a: &CreateArgs) -> Result<(), Error> {
     let mut started = Vec::new();
     for id in made {
         let before = (!is_in_use(&host.places(id).1)).then(|| up_from(&dump, id)).flatten();
-        started.extend(m.start(id)?.then_some((id, before)));
+        started.extend(m.start(id).await?.then_some((id, before)));
     }
     for (id, before) in started {
         m.wait_up(id, before).await?;
@@ -125,6 +119,18 @@ fn in_map(dump: &Value, uuid: &str) -> Option<(u32, bool)> {
     let is = |w: &str| o["state"].as_array().is_some_and(|s| s.iter().any(|x| x == w));
     let id = u32::try_from(o["osd"].as_u64()?).ok()?;
     (!is("destroyed")).then(|| (id, is("new")))
+}
+
+/// Makes a link durably, in place of what is there.
+fn link(to: &Path, at: &Path) -> std::io::Result<()> {
+    if fs::read_link(at).is_ok_and(|l| l == to) {
+        return Ok(());
+    }
+    match fs::remove_file(at) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    symlink(to, at).and_then(|()| crate::up::dir::sync_parent(at))
 }
 
 impl Make<'_> {
@@ -150,14 +156,23 @@ impl Make<'_> {
         let resumed = noted.is_some();
         let mut note = match noted {
             Some(n) => {
+                self.check_same(&n)?;
                 print(&format!("{shown}: going on with an OSD that was not finished"));
                 n
             }
-            None => {
-                Note { target: target.clone(), uuid: admin::new_uuid()?.to_string(), key: admin::new_key()?, id: None }
-            }
+            None => Note {
+                target: target.clone(),
+                uuid: admin::new_uuid()?.to_string(),
+                key: admin::new_key()?,
+                crypt: self.how.encrypt.then(Secrets::new).transpose()?,
+                id: None,
+            },
         };
         let ours = resumed && have.as_ref().is_none_or(|l| l.uuid == note.uuid);
+        if resumed {
+            // Its mapping holds the device.
+            crypt::close(&note.uuid)?;
+        }
         self.check_free(&target, ours)?;
         self.notes.store(&note)?;
         self.after("note");
@@ -173,6 +188,17 @@ impl Make<'_> {
         Ok(id)
     }
 
+    /// Checks that an OSD that was not finished is to be encrypted, or not, as when it was begun.
+    fn check_same(&self, note: &Note) -> Result<(), Error> {
+        let with = match (note.crypt.is_some(), self.how.encrypt) {
+            (true, false) => "with",
+            (false, true) => "without",
+            _ => return Ok(()),
+        };
+        let shown = note.target.display();
+        Err(format!("{shown}: an OSD was begun there {with} --encrypt; `belemnite osd zap` gives it up").into())
+    }
+
     /// Ends the process after a step, for tests of interrupted commands (`test_end_create_after`).
     fn after(&self, step: &str) {
         if self.host.conf.get("osd", "", "test_end_create_after").is_some_and(|s| s == step) {
@@ -183,8 +209,10 @@ impl Make<'_> {
     /// Checks that a target may be overwritten; `ours` says that this command began to make a store there.
     fn check_free(&self, target: &Path, ours: bool) -> Result<(), Error> {
         let shown = target.display();
+        let no_file = || format!("--encrypt: {shown} is a file, and dm-crypt needs a block device");
         let Ok(meta) = fs::metadata(target) else {
             return match self.bytes {
+                Some(_) if self.how.encrypt => Err(no_file().into()),
                 Some(_) => Ok(()),
                 None => Err(format!("{shown}: no such device; for a new file add --size").into()),
             };
@@ -196,13 +224,16 @@ impl Make<'_> {
         if !is_device && !meta.is_file() {
             return Err(format!("{shown}: neither a file nor a block device").into());
         }
+        if !is_device && self.how.encrypt {
+            return Err(no_file().into());
+        }
         // A daemon or a mount holds it.
         reactor::disk::open(target).map_err(|e| format!("{shown}: {e}"))?;
         if self.how.force {
             return Ok(());
         }
         match store::contents(target)? {
-            Some(s) if !(ours && s.is_store) => {
+            Some(s) if !(ours && (s.is_store || crypt::labels_at(target).is_some())) => {
                 let what = match labels_at(target) {
                     Ok(l) => format!("the store of osd.{} of cluster {}", l.whoami, l.fsid),
                     Err(_) => s.text,
@@ -223,6 +254,10 @@ impl Make<'_> {
             cmd["id"] = id.into();
         }
         let mut secrets = json!({ "cephx_secret": note.key });
+        if let Some(s) = &note.crypt {
+            secrets["cephx_lockbox_secret"] = s.lockbox.as_str().into();
+            secrets["dmcrypt_key"] = s.key.as_str().into();
+        }
         if let Some(class) = &self.how.class {
             secrets["crush_device_class"] = class.as_str().into();
         }
@@ -255,7 +290,7 @@ impl Make<'_> {
         if self.is_of(id, note) { remove_dir(&self.host.places(id).0) } else { Ok(()) }
     }
 
-    /// Makes the data directory with the keyring and the link to the store.
+    /// Makes the data directory with the keyrings and the links to the store and its device.
     fn directory(&self, id: u32, note: &Note) -> Result<(), Error> {
         let (data, block) = self.host.places(id);
         let shown = |e: std::io::Error| format!("{}: {e}", data.display());
@@ -271,15 +306,14 @@ impl Make<'_> {
         let name = format!("osd.{id}");
         let text = crate::up::keyring(&name, &note.key, &[]);
         write_private(&data.join("keyring"), &text).map_err(shown)?;
-        let to = if note.target.exists() { lasting_path(&note.target) } else { note.target.clone() };
-        if fs::read_link(&block).is_ok_and(|l| l == to) || block == note.target {
-            return Ok(());
+        let device = if note.target.exists() { lasting_path(&note.target) } else { note.target.clone() };
+        if let Some(s) = &note.crypt {
+            let text = crate::up::keyring(&crypt::entity(&note.uuid), &s.lockbox, &[]);
+            write_private(&data.join("lockbox.keyring"), &text).map_err(shown)?;
+            link(&device, &data.join("block.luks")).map_err(shown)?;
+            return Ok(link(&crypt::mapping(&note.uuid), &block).map_err(shown)?);
         }
-        match fs::remove_file(&block) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(shown(e).into()),
-            _ => {}
-        }
-        Ok(symlink(&to, &block).and_then(|()| crate::up::dir::sync_parent(&block)).map_err(shown)?)
+        if block == note.target { Ok(()) } else { Ok(link(&device, &block).map_err(shown)?) }
     }
 
     /// Makes the store. What this command left there is overwritten.
@@ -287,13 +321,20 @@ impl Make<'_> {
         let is_device = fs::metadata(&note.target).is_ok_and(|m| m.file_type().is_block_device());
         let fsid =
             Uuid::parse(self.host.fsid.trim()).ok_or_else(|| format!("fsid = {}: not a uuid", self.host.fsid))?;
+        let block = match &note.crypt {
+            None => note.target.clone(),
+            Some(s) => {
+                let l = StoreLabels { whoami: id, fsid: fsid.to_string(), uuid: note.uuid.clone() };
+                crypt::make(&note.target, &l, s)?
+            }
+        };
         osd::host::mkfs(&osd::host::Mkfs {
             whoami: OsdId(i32::try_from(id)?),
             fsid,
             osd_fsid: Uuid::parse(&note.uuid).ok_or("the note's uuid is not one")?,
-            block: note.target.clone(),
+            block,
             bytes: self.bytes.filter(|_| !is_device),
-            force: self.how.force || ours,
+            force: self.how.force || ours || note.crypt.is_some(),
         })?;
         Ok(())
     }
@@ -302,13 +343,16 @@ impl Make<'_> {
     ///
     /// # Errors
     /// Its unit or process does not start.
-    pub(super) fn start(&self, id: u32) -> Result<bool, Error> {
+    pub(super) async fn start(&self, id: u32) -> Result<bool, Error> {
         if self.host.has_units() {
             systemctl(&["enable", "--now", &unit(id)])?;
             print(&format!("osd.{id}: {} is enabled", unit(id)));
         } else if is_in_use(&self.host.places(id).1) {
             return Ok(true);
         } else if self.how.start {
+            if let Some(c) = self.host.container(id) {
+                c.open(&self.host.conf_path, id).await?;
+            }
             let pid = self.host.spawn(id)?;
             print(&format!("osd.{id}: runs as process {pid}"));
         } else {

@@ -3,16 +3,18 @@
 //! Invariants:
 //!  1. A store whose OSD the map has is erased only after the monitors have agreed or the operator has overruled them.
 //!  2. A store that a daemon has open is not erased.
+//!  3. Of a LUKS container all key slots are overwritten: its key, if it is known, opens nothing any more.
 
 use super::Error;
 use super::create::{How, Make};
-use super::host::{Host, labels_at, real_path};
+use super::crypt;
+use super::host::{Host, is_in_use, labels_at, real_path};
 use super::note::Notes;
 use super::store;
 use crate::admin::StoreLabels;
 use crate::cli::Target;
-use crate::cli::operate::{Risk, StoreArgs, must, print};
-use crate::cli::osds::{check_safe, is_destroyed, let_go, osd};
+use crate::cli::operate::{Risk, must, print};
+use crate::cli::osds::{ReplaceArgs, check_safe, is_destroyed, let_go, osd};
 use crate::up::make::remove_dir;
 use bytes::Bytes;
 use client::Client;
@@ -70,7 +72,12 @@ fn wipe(file: &DiskFile, path: &Path) -> Result<(), Error> {
         let from = end.saturating_sub(WIPED);
         file.write(from, &[zeros.slice(..(end - from) as usize)]).map_err(shown)?;
     }
-    file.write(0, &[zeros.slice(..WIPED.min(bytes) as usize)]).map_err(shown)?;
+    let head = if crypt::is_container(path) { crypt::HEADER } else { WIPED }.min(bytes);
+    // The magic at the start goes last: until then a wipe that was cut short is known as one.
+    for part in (0..head.div_ceil(WIPED)).rev() {
+        let from = part * WIPED;
+        file.write(from, &[zeros.slice(..WIPED.min(head - from) as usize)]).map_err(shown)?;
+    }
     // Devices and file systems without it refuse.
     let _ = file.discard(0, bytes);
     Ok(file.sync().map_err(shown)?)
@@ -88,7 +95,13 @@ pub(crate) async fn zap(t: &Target, a: &ZapArgs) -> Result<(), Error> {
     for given in &a.targets {
         let path = real_path(given)?;
         let shown = path.display();
-        let file = reactor::disk::open(&path).map_err(|e| format!("{shown}: {e}"))?;
+        // An open mapping holds the device of an encrypted OSD.
+        let mapped = crypt::labels_at(&path).map(|l| l.uuid).filter(|u| crypt::mapping(u).exists());
+        match &mapped {
+            Some(u) if is_in_use(&crypt::mapping(u)) => return Err(format!("{shown}: in use by a daemon").into()),
+            Some(_) => {}
+            None => drop(reactor::disk::open(&path).map_err(|e| format!("{shown}: {e}"))?),
+        }
         let noted = notes.find(&path)?;
         let mut why = String::new();
         match (labels_at(&path), store::contents(&path)?) {
@@ -102,6 +115,8 @@ pub(crate) async fn zap(t: &Target, a: &ZapArgs) -> Result<(), Error> {
             }
             _ => {}
         }
+        mapped.map_or(Ok(()), |u| crypt::close(&u))?;
+        let file = reactor::disk::open(&path).map_err(|e| format!("{shown}: {e}"))?;
         wipe(&file, &path)?;
         noted.map_or(Ok(()), |n| notes.remove(&n))?;
         print(&format!("{shown}: erased{why}"));
@@ -139,14 +154,15 @@ async fn check_store(t: &Target, a: &ZapArgs, path: &Path, l: &StoreLabels) -> R
 /// Takes the store of an OSD out of service: checks, stops its daemon, tells the monitors with `verb` (`destroy` or
 /// `purge`), erases the store, and removes the data directory. True if the OSD was out of the cluster.
 async fn retire(h: &Host, c: &Client, id: u32, risk: &Risk, drained: bool, verb: &str) -> Result<bool, Error> {
-    let (data, block) = h.places(id);
+    let (data, _) = h.places(id);
     if !data.is_dir() {
         return Err(format!("no osd.{id} on this host: {} does not exist", data.display()).into());
     }
     let o = osd(c, id).await?;
+    let (device, container) = (h.device(id), h.container(id));
     let labels = h.labels(id).ok();
     if let Some(l) = labels.as_ref().filter(|l| l.whoami != id || l.fsid != h.fsid) {
-        let text = format!("{} is the store of osd.{} of cluster {}", block.display(), l.whoami, l.fsid);
+        let text = format!("{} is the store of osd.{} of cluster {}", device.display(), l.whoami, l.fsid);
         return Err(format!("{text}, not of osd.{id}; nothing was done").into());
     }
     if let (Some(o), Some(l)) = (&o, &labels)
@@ -168,16 +184,17 @@ async fn retire(h: &Host, c: &Client, id: u32, risk: &Risk, drained: bool, verb:
         must(c, json!({"prefix": prefix, "id": id, "yes_i_really_mean_it": true})).await?;
         print(&format!("osd.{id}: the monitors know that its store is gone"));
     }
+    container.map_or(Ok(()), |c| c.close())?;
     if labels.is_some() {
-        let file = reactor::disk::open(&block).map_err(|e| format!("{}: {e}", block.display()))?;
-        wipe(&file, &block)?;
-        let target = fs::canonicalize(&block)?;
+        let file = reactor::disk::open(&device).map_err(|e| format!("{}: {e}", device.display()))?;
+        wipe(&file, &device)?;
+        let target = fs::canonicalize(&device)?;
         if target.is_file() {
             fs::remove_file(&target).map_err(|e| format!("{}: {e}", target.display()))?;
         }
         print(&format!("osd.{id}: {} is erased", target.display()));
     } else {
-        print(&format!("osd.{id}: {} cannot be read, and is left as it is", block.display()));
+        print(&format!("osd.{id}: {} cannot be read, and is left as it is", device.display()));
     }
     remove_dir(&data)?;
     Ok(out)
@@ -204,14 +221,17 @@ pub(crate) async fn remove(t: &Target, id: u32, risk: &Risk) -> Result<(), Error
 }
 
 /// `belemnite osd replace`, without `up`.
-pub(crate) async fn replace(t: &Target, id: u32, s: &StoreArgs, drained: bool, risk: &Risk) -> Result<(), Error> {
+pub(crate) async fn replace(t: &Target, id: u32, a: &ReplaceArgs) -> Result<(), Error> {
+    let ReplaceArgs { store: s, drain: drained, encrypt, risk, .. } = a;
     let host = Host::new(t.conf_file()?)?;
-    let how = How { size: s.size.clone(), class: None, force: s.force, start: false, encrypt: false };
+    // An encrypted OSD stays so.
+    let encrypt = *encrypt || host.container(id).is_some();
+    let how = How { size: s.size.clone(), class: None, force: s.force, start: false, encrypt };
     let mut bytes = how.check()?;
     let notes = Notes::open(&host.osds())?;
     let c = t.connect().await?;
-    let (data, block) = host.places(id);
-    let before = real_path(&block).ok().filter(|_| data.is_dir());
+    let (data, _) = host.places(id);
+    let before = real_path(&host.device(id)).ok().filter(|_| data.is_dir());
     let target = match (&s.device, before) {
         (Some(d), _) => real_path(d)?,
         (None, Some(b)) => b,
@@ -222,7 +242,7 @@ pub(crate) async fn replace(t: &Target, id: u32, s: &StoreArgs, drained: bool, r
         if bytes.is_none() {
             bytes = fs::metadata(&target).ok().filter(fs::Metadata::is_file).map(|m| m.len());
         }
-        is_out = retire(&host, &c, id, risk, drained, "destroy").await?;
+        is_out = retire(&host, &c, id, risk, *drained, "destroy").await?;
     } else if !osd(&c, id).await?.is_some_and(|o| is_destroyed(&o)) && notes.find(&target)?.is_none() {
         return Err(format!("osd.{id} is not of this host, and not destroyed").into());
     }
@@ -231,7 +251,7 @@ pub(crate) async fn replace(t: &Target, id: u32, s: &StoreArgs, drained: bool, r
     }
     let m = Make { host: &host, client: &c, notes: &notes, how: &how, bytes, id: Some(id) };
     m.one(&target).await?;
-    if m.start(id)? {
+    if m.start(id).await? {
         m.wait_up(id, None).await?;
         if is_out {
             must(&c, json!({"prefix": "osd in", "ids": [id.to_string()]})).await?;

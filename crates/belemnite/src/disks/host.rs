@@ -1,6 +1,7 @@
 //! The host: where its OSDs are, and how their daemons are started and stopped.
 
 use super::activate::places;
+use super::crypt::{self, Container};
 use super::{Error, store};
 use crate::admin::StoreLabels;
 use crate::conf::Conf;
@@ -84,12 +85,26 @@ impl Host {
         ids
     }
 
+    /// The container that an encrypted OSD's store is in.
+    pub(super) fn container(&self, id: u32) -> Option<Container> {
+        let (data, block) = self.places(id);
+        Container::of(&data, &block)
+    }
+
+    /// The file or device of an OSD's store; with dm-crypt the device below the mapping.
+    pub(super) fn device(&self, id: u32) -> PathBuf {
+        self.container(id).map_or_else(|| self.places(id).1, |c| c.device)
+    }
+
     /// Line that starts an OSD in the foreground.
     pub(super) fn start_line(&self, id: u32) -> String {
-        if self.conf_path == Path::new(CONF_OF_UNITS) {
-            return format!("belemnite osd -i {id}");
-        }
-        format!("belemnite --conf {} osd -i {id}", self.conf_path.display())
+        let program = match self.conf_path == Path::new(CONF_OF_UNITS) {
+            true => "belemnite".to_owned(),
+            false => format!("belemnite --conf {}", self.conf_path.display()),
+        };
+        // Only root opens a mapping, and without systemd the daemon runs as the account that starts it.
+        let opens = self.container(id).map(|_| format!("{program} osd activate {id} --account root && "));
+        format!("{}{program} osd -i {id}", opens.unwrap_or_default())
     }
 
     /// Starts an OSD as a process of its own, with its log in the data directory. Returns its process id.
@@ -128,12 +143,15 @@ impl Host {
 
     /// Labels of the store of an OSD with a data directory here.
     pub(super) fn labels(&self, id: u32) -> Result<StoreLabels, Error> {
-        labels_at(&self.places(id).1)
+        labels_at(&self.device(id))
     }
 }
 
-/// Labels of the store on a file or device.
+/// Labels of the store on a file or device, or of the OSD whose container is on it.
 pub(super) fn labels_at(path: &Path) -> Result<StoreLabels, Error> {
+    if let Some(l) = crypt::labels_at(path) {
+        return Ok(l);
+    }
     let file = File::open(path).map_err(|e| format!("{}: {e}", path.display()))?;
     store::labels(&file).map_err(|e| format!("{}: {e}", path.display()).into())
 }

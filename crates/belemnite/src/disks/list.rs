@@ -1,6 +1,7 @@
 //! `belemnite osd list`: the OSDs and devices of this host.
 
 use super::Error;
+use super::crypt;
 use super::host::{Host, is_in_use, labels_at};
 use super::store;
 use crate::cli::Target;
@@ -41,6 +42,10 @@ fn devices(sys: &Path) -> Vec<Device> {
     let mut found = Vec::new();
     for name in names(sys.join("block")) {
         let dir = sys.join("block").join(&name);
+        // The mapping of an OSD is shown with the device below it.
+        if crypt::uuid_of(Path::new(&read(dir.join("dm/name")))).is_some() {
+            continue;
+        }
         let bytes = read(dir.join("size")).parse::<u64>().unwrap_or_default().saturating_mul(SECTOR);
         if bytes == 0 || ["ram", "zram", "sr", "fd"].iter().any(|k| name.strip_prefix(k).is_some_and(is_number)) {
             continue;
@@ -77,9 +82,13 @@ fn osds(h: &Host, map: Option<&Value>) -> BTreeMap<PathBuf, Value> {
     let mut found = BTreeMap::new();
     for id in h.ids() {
         let (data, block) = h.places(id);
-        let path = fs::canonicalize(&block).unwrap_or_else(|_| fs::read_link(&block).unwrap_or(block.clone()));
+        let device = h.device(id);
+        let path = fs::canonicalize(&device).unwrap_or_else(|_| fs::read_link(&device).unwrap_or(device));
         let labels = h.labels(id);
         let mut about = json!({ "osd": id, "data": data, "running": is_in_use(&block) });
+        if h.container(id).is_some() {
+            about["encrypted"] = true.into();
+        }
         match labels {
             Ok(l) => {
                 about["state"] = state(map, id, &l.uuid).into();
@@ -96,7 +105,11 @@ fn osds(h: &Host, map: Option<&Value>) -> BTreeMap<PathBuf, Value> {
 fn holds(path: &Path, h: &Host, users: &[String], map: Option<&Value>) -> Value {
     if let Ok(l) = labels_at(path) {
         let of = if l.fsid == h.fsid { state(map, l.whoami, &l.uuid) } else { format!("of cluster {}", l.fsid) };
-        return json!({ "store_of": l.whoami, "uuid": l.uuid, "state": of });
+        let mut about = json!({ "store_of": l.whoami, "uuid": l.uuid, "state": of });
+        if crypt::is_container(path) {
+            about["encrypted"] = true.into();
+        }
+        return about;
     }
     match store::contents(path) {
         Err(e) => json!({ "error": e.to_string() }),
@@ -116,6 +129,9 @@ fn words(v: &Value) -> String {
         parts.push(if v["running"] == true { "running".into() } else { "not running".into() });
     } else if let Some(id) = v["store_of"].as_u64() {
         parts.push(format!("store of osd.{id}, without a data directory here"));
+    }
+    if v["encrypted"] == true {
+        parts.push("encrypted".into());
     }
     parts.extend(["state", "contents", "error"].map(text).into_iter().filter(|t| !t.is_empty()));
     if !users.is_empty() {
@@ -176,6 +192,10 @@ mod tests {
             fs::write(dir.join("size"), format!("{size}\n")).unwrap();
             fs::write(dir.join("queue/rotational"), rotational).unwrap();
         }
+        fs::create_dir_all(sys.join("block/dm-1/dm")).unwrap();
+        fs::write(sys.join("block/dm-1/size"), "2048").unwrap();
+        let uuid = "8d2a4c1e-0000-4000-8000-00000000000f";
+        fs::write(sys.join("block/dm-1/dm/name"), format!("ceph-{uuid}-block-dmcrypt\n")).unwrap();
         fs::create_dir_all(sys.join("block/sda/sda1")).unwrap();
         fs::write(sys.join("block/sda/sda1/partition"), "1").unwrap();
         fs::create_dir_all(sys.join("block/sda/holders/dm-0")).unwrap();
@@ -193,6 +213,8 @@ mod tests {
     fn rows_are_words() {
         assert_eq!(words(&json!({})), "free");
         assert_eq!(words(&json!({"osd": 3, "running": true, "state": "up, in"})), "osd.3, running, up, in");
+        let locked = json!({"osd": 3, "running": false, "state": "down, in", "encrypted": true});
+        assert_eq!(words(&locked), "osd.3, not running, encrypted, down, in");
         assert_eq!(
             words(&json!({"contents": "a partition table", "used_by": ["sda1"]})),
             "a partition table, used by sda1"

@@ -4,6 +4,7 @@
 //! so a store with a note was never served from.
 
 use super::Error;
+use super::crypt::Secrets;
 use crate::up::dir::{sync_parent, write_private};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, TryLockError};
@@ -18,6 +19,9 @@ pub(super) struct Note {
     pub(super) uuid: String,
     /// Key of the OSD.
     pub(super) key: String,
+    /// Secrets of an OSD on dm-crypt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) crypt: Option<Secrets>,
     /// Id that the monitors gave.
     pub(super) id: Option<u32>,
 }
