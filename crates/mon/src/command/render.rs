@@ -16,6 +16,7 @@ use super::{Ctx, Res};
 use crate::core::cluster_state::CommandOutcome;
 use base::PgId;
 use std::borrow::Borrow;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use wire::types::PgStat;
 
@@ -46,16 +47,6 @@ impl Format {
         })
     }
 
-    /// The word for a format that is not the plain one, for answers that are made elsewhere.
-    pub(super) fn word(self) -> Option<&'static str> {
-        match self.0 {
-            Kind::Plain => None,
-            Kind::Json => Some("json"),
-            Kind::JsonPretty => Some("json-pretty"),
-            Kind::Xml => Some("xml"),
-        }
-    }
-
     /// The form of a list's elements, after the text before the list.
     fn element(self, before: &str) -> Element {
         match self.0 {
@@ -78,6 +69,21 @@ impl Format {
             Kind::JsonPretty | Kind::Plain => j.pretty(),
             Kind::Xml => j.xml(root),
         }
+    }
+}
+
+impl Ctx<'_> {
+    /// The arguments as text, and the format that was asked for unless it is the plain one, for answers made elsewhere.
+    pub(super) fn texts_with_format(&self) -> BTreeMap<String, String> {
+        let mut args = self.args.texts();
+        let word = match self.format.0 {
+            Kind::Plain => return args,
+            Kind::Json => "json",
+            Kind::JsonPretty => "json-pretty",
+            Kind::Xml => "xml",
+        };
+        args.insert("format".to_owned(), word.to_owned());
+        args
     }
 }
 

@@ -74,9 +74,6 @@ pub(in crate::command) const COMMANDS: &[Cmd] = &[
 
 /// Hands a command to the host, with the form of its answer.
 fn shown(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    let mut args = c.args.texts();
-    if let Some(format) = c.format.word() {
-        args.insert("format".to_owned(), format.to_owned());
-    }
+    let args = c.texts_with_format();
     Ok(CommandOutcome::host(HostJob { prefix: c.prefix, args, session: c.session.clone() }))
 }
