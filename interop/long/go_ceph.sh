@@ -18,10 +18,12 @@ for p in "${packages[@]}"; do (cd "$W/src" && go test -tags "$RELEASE" -c -o "$W
 cluster_up --osds 3 --osd-size 2G --mds 3 --fs unused
 ceph fs fail unused
 ceph fs rm unused --yes-i-really-mean-it
-for fs in cephfs altfs; do
-  ceph osd pool create ${fs}_data 8
-  ceph osd pool create ${fs}_metadata 8
-  ceph fs new $fs ${fs}_metadata ${fs}_data
+# They expect the id of the first file system.
+for fs in "cephfs 1" "altfs 2"; do
+  read -r name id <<<"$fs"
+  ceph osd pool create ${name}_data 8
+  ceph osd pool create ${name}_metadata 8
+  ceph fs new "$name" ${name}_metadata ${name}_data --fscid "$id" --force
 done
 ceph osd pool create rbd 8
 rbd pool init rbd
