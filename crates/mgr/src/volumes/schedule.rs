@@ -182,13 +182,20 @@ pub fn excess<'a>(names: &'a [String], retention: &[(char, u32)], most: usize, n
 }
 
 impl Schedule {
-    /// The first time after `after` at which it is due; it is not for the time before it was made.
-    fn next(&self, after: u64, now: u64) -> Option<u64> {
-        let (every, start, created) = (interval(&self.repeat).ok()?, self.start.sec.into(), self.created.sec.into());
-        let after = if created > now { after } else { after.max(created) };
+    /// The first time after `after` at which it is due.
+    fn next(&self, after: u64) -> Option<u64> {
+        let (every, start) = (interval(&self.repeat).ok()?, u64::from(self.start.sec));
         // The start itself is not one of them.
         let n = after.saturating_sub(start) / every + 1;
         start.checked_add(n.checked_mul(every)?)
+    }
+
+    /// The last time in that from `after` to `now` at which it was due; it is not for the time before it was made.
+    fn last(&self, after: u64, now: u64) -> Option<u64> {
+        let (every, start, created) = (interval(&self.repeat).ok()?, self.start.sec.into(), self.created.sec.into());
+        let n = now.checked_sub(start)? / every;
+        let (at, after) = (start + n * every, if created > now { after } else { after.max(created) });
+        (n > 0 && at > after).then_some(at)
     }
 
     fn is(&self, repeat: Option<&str>, start: Option<&str>) -> bool {
@@ -345,19 +352,23 @@ impl Plan {
         Ok(())
     }
 
-    /// The schedule that is due in the time from `after` to `now`, and when it was. Of several, it is the one that was due
-    /// first: one snapshot serves all.
+    /// The schedule that was due in the time from `after` to `now`, and when. One snapshot serves all that were; it is for
+    /// the last of them.
     #[must_use]
     pub fn due(&self, after: u64, now: u64, minutes: bool) -> Option<(usize, u64)> {
-        self.next(after, now, minutes).filter(|(_, at)| *at <= now)
+        let all = self.working(minutes).filter_map(|(i, s)| Some((i, s.last(after, now)?)));
+        all.max_by_key(|(i, at)| (*at, std::cmp::Reverse(*i)))
     }
 
-    /// The schedule that is due next after a time, and when.
+    /// The time at which a schedule is due next.
     #[must_use]
-    pub fn next(&self, after: u64, now: u64, minutes: bool) -> Option<(usize, u64)> {
-        let allowed = |s: &Schedule| s.active && (minutes || !s.repeat.ends_with('m'));
-        let all = self.schedules.iter().enumerate().filter(|(_, s)| allowed(s));
-        all.filter_map(|(i, s)| Some((i, s.next(after, now)?))).min_by_key(|(_, at)| *at)
+    pub fn next(&self, now: u64, minutes: bool) -> Option<u64> {
+        self.working(minutes).filter_map(|(_, s)| s.next(now)).min()
+    }
+
+    fn working(&self, minutes: bool) -> impl Iterator<Item = (usize, &Schedule)> {
+        let all = self.schedules.iter().enumerate();
+        all.filter(move |(_, s)| s.active && (minutes || !s.repeat.ends_with('m')))
     }
 
     fn retention_object(&self) -> Value {

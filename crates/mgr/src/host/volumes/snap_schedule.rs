@@ -303,36 +303,53 @@ impl Service {
         let begin = u64::from(wall().sec);
         let mut looked: BTreeMap<Place, u64> = BTreeMap::new();
         loop {
-            let all = self.all_plans().await.unwrap_or_else(|(_, why)| {
-                tracing::debug!("mgr: schedules of snapshots cannot be read, will retry: {why}");
-                BTreeMap::new()
-            });
-            let mut pause = REFRESH;
-            looked.retain(|place, _| all.contains_key(place));
-            let mut stuck = None;
-            for (place, p) in all {
-                let (now, minutes) = (wall(), self.minutes());
-                let second = u64::from(now.sec);
-                // A clock that went back does not silence a schedule.
-                let after = looked.get(&place).copied().unwrap_or(begin).min(second);
-                if let Some((i, at)) = p.due(after, second, minutes) {
-                    // One file system that does not answer holds the others up once.
-                    if stuck == Some(place.0) || !self.scheduled(&place, &p, (i, at), now).await {
-                        stuck = Some(place.0);
-                        pause = pause.min(RETRY);
-                        continue;
-                    }
+            let pause = match self.all_plans().await {
+                Ok(all) => {
+                    looked.retain(|place, _| all.contains_key(place));
+                    self.look_at_plans(all, begin, &mut looked).await
                 }
-                if let Some((_, at)) = p.next(second, second, minutes) {
-                    pause = pause.min(Duration::from_secs(at.saturating_sub(second)));
+                // Nothing is known of the plans, so nothing of them is forgotten.
+                Err((_, why)) => {
+                    tracing::debug!("mgr: schedules of snapshots cannot be read, will retry: {why}");
+                    RETRY
                 }
-                looked.insert(place, second);
-            }
+            };
             tokio::select! {
                 () = self.volumes.scheduled.wake.notified() => {}
                 () = tokio::time::sleep(pause.max(Duration::from_millis(100))) => {}
             }
         }
+    }
+
+    /// Makes the snapshots of plans that are due, and tells when to look again. `looked` has the times of the last looks;
+    /// plans without one were not looked at since `begin`.
+    async fn look_at_plans(
+        &self,
+        all: BTreeMap<Place, Plan>,
+        begin: u64,
+        looked: &mut BTreeMap<Place, u64>,
+    ) -> Duration {
+        let mut pause = REFRESH;
+        let mut stuck = None;
+        for (place, p) in all {
+            let (now, minutes) = (wall(), self.minutes());
+            let second = u64::from(now.sec);
+            // A clock that went back does not silence a schedule.
+            let after = looked.get(&place).copied().unwrap_or(begin).min(second);
+            if let Some((i, at)) = p.due(after, second, minutes) {
+                // One file system that does not answer holds the others up once.
+                if stuck == Some(place.0) || !self.scheduled(&place, &p, (i, at), now).await {
+                    stuck = Some(place.0);
+                    pause = pause.min(RETRY);
+                    continue;
+                }
+            }
+            if let Some(at) = p.next(second, minutes) {
+                pause = pause.min(Duration::from_secs(at.saturating_sub(second)));
+            }
+            looked.insert(place, second);
+        }
+        pause
     }
 
     /// The plans of all file systems that exist; those of others are removed.

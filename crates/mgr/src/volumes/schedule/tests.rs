@@ -40,23 +40,30 @@ fn snapshots_are_due_at_multiples_after_the_start() {
     let (before, now) = (sec("2026-11-29T07:30:00"), sec("2026-11-29T12:00:00"));
     assert_eq!(p.due(before, now - 1, false), None);
     assert_eq!(p.due(before, now, false), Some((0, now)));
-    assert_eq!(p.due(now, now, false), None);
-    assert_eq!(p.next(now, now, false), Some((0, now + 21_600)));
-    // Not for the time before it was made, and one snapshot for all that was missed.
+    assert_eq!(p.due(before, now + 9, false), Some((0, now)));
+    assert_eq!(p.due(now, now + 9, false), None);
+    assert_eq!(p.next(now, false), Some(now + 21_600));
+    // Not for the time before it was made, nor at its start; one snapshot for all that was missed, of the last time.
     assert_eq!(p.due(0, before, false), None);
-    assert_eq!(p.due(before, now + 86_400, false), Some((0, now)));
+    assert_eq!(p.due(before, now + 86_400 + 5, false), Some((0, now + 86_400)));
+    assert_eq!(plan("1y").due(0, now, false), None);
     // A clock that was ahead when it was made holds nothing up.
-    assert_eq!(
-        p.next(sec("2026-11-01T00:00:00"), sec("2026-11-01T00:00:00"), false).unwrap().1,
-        sec("2026-11-29T06:00:00")
-    );
+    let earlier = sec("2026-11-29T06:00:00");
+    assert_eq!(p.due(earlier - 1, earlier, false), Some((0, earlier)));
 }
 
 #[test]
-fn of_several_schedules_the_first_is_due() {
+fn of_several_schedules_the_last_is_due() {
     let now = at("2026-11-29T07:30:00");
     let p = Plan::add(Some(plan("1d")), &new("1h", Some("2026-11-29T00:10:00+01:00")), now).unwrap();
-    assert_eq!(p.next(sec("2026-11-29T07:30:00"), now.sec.into(), false), Some((1, sec("2026-11-29T08:10:00"))));
+    let ten_past = sec("2026-11-29T08:10:00");
+    assert_eq!(
+        (p.next(now.sec.into(), false), p.due(now.sec.into(), ten_past, false)),
+        (Some(ten_past), Some((1, ten_past)))
+    );
+    let midnight = sec("2026-11-30T00:00:00");
+    assert_eq!(p.due(ten_past, midnight, false), Some((0, midnight)));
+    assert_eq!(p.due(ten_past, midnight + 700, false), Some((1, midnight + 600)));
     let again = Plan::add(Some(p.clone()), &new("60m", Some("2026-11-28T23:10:00")), now);
     assert_eq!(
         again.unwrap_err(),
@@ -64,10 +71,8 @@ fn of_several_schedules_the_first_is_due() {
     );
     let (e, why) = Plan::add(Some(p.clone()), &new("1h", Some("2026-11-28T23:10:00")), now).unwrap_err();
     assert_eq!(e, EEXIST);
-    assert!(
-        why.starts_with(r#"Found existing schedule ['{"fs": "home", "subvol": null, "group": null, "path": "/a""#),
-        "{why}"
-    );
+    let begin = r#"Found existing schedule ['{"fs": "home", "subvol": null, "group": null, "path": "/a""#;
+    assert!(why.starts_with(begin), "{why}");
     assert_eq!(Plan::parse(&p.stored()), Some(p));
 }
 
@@ -75,15 +80,15 @@ fn of_several_schedules_the_first_is_due() {
 fn intervals_of_minutes_need_leave() {
     let now = at("2026-11-29T07:30:00");
     let p = Plan::add(None, &New { minutes: true, ..new("1m", None) }, now).unwrap();
-    assert_eq!(p.next(now.sec.into(), now.sec.into(), false), None);
-    assert_eq!(p.next(now.sec.into(), now.sec.into(), true), Some((0, u64::from(now.sec) + 60)));
+    assert_eq!(p.next(now.sec.into(), false), None);
+    assert_eq!(p.next(now.sec.into(), true), Some(u64::from(now.sec) + 60));
 }
 
 #[test]
 fn schedules_are_removed_and_switched_off() {
     let mut p = Plan::add(Some(plan("1d")), &new("1h", None), at("2026-11-29T07:30:00")).unwrap();
     p.activate(Some("1h"), None, false).unwrap();
-    assert_eq!(p.next(sec("2026-11-29T07:30:00"), sec("2026-11-29T07:30:00"), false).unwrap().0, 0);
+    assert_eq!(p.next(sec("2026-11-29T07:30:00"), false), Some(sec("2026-11-30T00:00:00")));
     assert_eq!(p.activate(Some("2h"), None, true), Err((ENOENT, "SnapSchedule for /a not found".into())));
     p.activate(None, None, true).unwrap();
     assert_eq!(p.remove(Some("2h"), None), Err((ENOENT, "No schedule found for 2h None".into())));
