@@ -205,6 +205,7 @@ pub(crate) const TEXTS: &[(&str, &str)] = &[
     ("osd_scrub_sleep", "seconds between two steps of a scrub"),
     ("osd_target_pg_log_entries_per_osd", "log entries of all PGs of an OSD together"),
     ("public_addr", "address for clients"),
+    ("public_bind_addr", "address that a monitor listens on in place of the one for clients"),
     ("public_network", "network in which a daemon finds its address for clients"),
     ("rbd_cache", "cache image data in the client"),
     ("target_max_misplaced_ratio", "part of all objects that the manager has on their way at a time"),
