@@ -25,7 +25,7 @@ pub(in crate::command) const COMMANDS: &[Cmd] = &[
     cmd(
         "fs snap-schedule add path:String snap_schedule:String start:String? fs:String? subvol:String? group:String?",
         "mgr",
-        "rw",
+        "w",
         cf::MGR,
         host,
         "make snapshots of a directory at intervals",
@@ -33,7 +33,7 @@ pub(in crate::command) const COMMANDS: &[Cmd] = &[
     cmd(
         "fs snap-schedule remove path:String repeat:String? start:String? fs:String? subvol:String? group:String?",
         "mgr",
-        "rw",
+        "w",
         cf::MGR,
         host,
         "remove snapshot schedules of a directory",
@@ -41,7 +41,7 @@ pub(in crate::command) const COMMANDS: &[Cmd] = &[
     cmd(
         "fs snap-schedule retention add path:String retention_spec_or_period:String retention_count:String? fs:String? subvol:String? group:String?",
         "mgr",
-        "rw",
+        "w",
         cf::MGR,
         host,
         "say how many scheduled snapshots stay",
@@ -49,7 +49,7 @@ pub(in crate::command) const COMMANDS: &[Cmd] = &[
     cmd(
         "fs snap-schedule retention remove path:String retention_spec_or_period:String retention_count:String? fs:String? subvol:String? group:String?",
         "mgr",
-        "rw",
+        "w",
         cf::MGR,
         host,
         "take back how many scheduled snapshots stay",
@@ -57,7 +57,7 @@ pub(in crate::command) const COMMANDS: &[Cmd] = &[
     cmd(
         "fs snap-schedule activate path:String repeat:String? start:String? fs:String? subvol:String? group:String?",
         "mgr",
-        "rw",
+        "w",
         cf::MGR,
         host,
         "switch snapshot schedules on",
@@ -65,7 +65,7 @@ pub(in crate::command) const COMMANDS: &[Cmd] = &[
     cmd(
         "fs snap-schedule deactivate path:String repeat:String? start:String? fs:String? subvol:String? group:String?",
         "mgr",
-        "rw",
+        "w",
         cf::MGR,
         host,
         "switch snapshot schedules off",
