@@ -6,22 +6,18 @@ use super::copy::{self, Progress};
 use super::fs::{Fs, text};
 use super::group::Group;
 use super::subvolume::{Op, Subvolume, state};
-use super::{Out, Vol};
+use super::{Out, Vol, locked};
 use crate::host::images::uuid;
 use crate::volumes::meta::{CLONE_SNAPS, FAILURE, GLOBAL, SOURCE};
 use crate::volumes::{CLONES, Fail, resolve, short_size};
 use base::Utime;
-use base::errno::{EINTR, EINVAL, ENOENT, EOPNOTSUPP, ETIMEDOUT, Errno};
+use base::errno::{EINTR, EINVAL, ENOENT, EOPNOTSUPP, Errno};
 use bytes::Bytes;
 use client::core::mds::request::mode;
 use serde_json::{Value, json};
-use std::future::Future;
 use std::rc::Rc;
-use std::time::Duration;
 use tokio::sync::Mutex;
 
-/// Time limit for the steps of a clone before and after the copy.
-pub(super) const STEP_MAX: Duration = Duration::from_secs(30);
 /// Text of a clone that was cancelled.
 const CANCELED: &str = "user interrupted clone operation";
 
@@ -121,6 +117,10 @@ async fn set_state(fs: &Fs, clone: &mut Subvolume, to: &str, failure: Option<(Er
     clone.flush(fs).await
 }
 
+fn is_unfinished(clone: &Subvolume) -> bool {
+    [state::PENDING, state::IN_PROGRESS].contains(&clone.state().as_str())
+}
+
 /// Takes a finished clone out of the index and out of its source.
 async fn detach(fs: &Fs, t: &Tracked) -> Result<(), Fail> {
     let link = t.link();
@@ -129,7 +129,7 @@ async fn detach(fs: &Fs, t: &Tracked) -> Result<(), Fail> {
         Err((ENOENT, _)) => {
             // The clone was removed: nothing is left to be noted. Or its source was, before it was noted there.
             if let Ok(mut clone) = clone_of(fs, t).await
-                && [state::PENDING, state::IN_PROGRESS].contains(&clone.state().as_str())
+                && is_unfinished(&clone)
             {
                 set_state(fs, &mut clone, state::FAILED, Some((ENOENT, base::errno::name(ENOENT)))).await?;
             }
@@ -157,45 +157,40 @@ async fn detach(fs: &Fs, t: &Tracked) -> Result<(), Fail> {
 type Work = (Result<Vec<u8>, Fail>, String);
 
 /// Notes that a clone is being made; `None` if nothing is left to do.
-async fn begin(fs: &Fs, lock: &Mutex<()>, t: &Tracked, progress: &Progress) -> Result<Option<Work>, Fail> {
-    within(async {
-        let _guard = lock.lock().await;
-        if let Some((group, name)) = resolve(&t.target)
-            && let Ok(g) = Group::open(fs, &group).await
-        {
-            Subvolume::sweep(fs, &g, &name).await?;
+async fn begin(fs: &Fs, t: &Tracked, progress: &Progress) -> Result<Option<Work>, Fail> {
+    if let Some((group, name)) = resolve(&t.target)
+        && let Ok(g) = Group::open(fs, &group).await
+    {
+        Subvolume::sweep(fs, &g, &name).await?;
+    }
+    let (mut clone, mut source) = match pair(fs, t).await {
+        Ok(p) => p,
+        Err((ENOENT, _)) => return detach(fs, t).await.map(|()| None),
+        Err(e) => return Err(e),
+    };
+    match clone.state().as_str() {
+        state::PENDING if progress.canceled.get() => {
+            set_state(fs, &mut clone, state::CANCELED, Some((EINTR, CANCELED))).await?;
+            return detach(fs, t).await.map(|()| None);
         }
-        let (mut clone, mut source) = match pair(fs, t).await {
-            Ok(p) => p,
-            Err((ENOENT, _)) => return detach(fs, t).await.map(|()| None),
-            Err(e) => return Err(e),
-        };
-        match clone.state().as_str() {
-            state::PENDING if progress.canceled.get() => {
-                set_state(fs, &mut clone, state::CANCELED, Some((EINTR, CANCELED))).await?;
-                return detach(fs, t).await.map(|()| None);
-            }
-            state::PENDING => set_state(fs, &mut clone, state::IN_PROGRESS, None).await?,
-            state::IN_PROGRESS => {}
-            _ => return detach(fs, t).await.map(|()| None),
-        }
-        let [.., snap] = clone.source()?;
-        note(fs, t, source.as_mut().unwrap_or(&mut clone), &snap).await?;
-        let from = source.as_ref().unwrap_or(&clone).snap_data(fs, &snap).await;
-        Ok(Some((from, clone.path())))
-    })
-    .await
+        state::PENDING => set_state(fs, &mut clone, state::IN_PROGRESS, None).await?,
+        state::IN_PROGRESS => {}
+        _ => return detach(fs, t).await.map(|()| None),
+    }
+    let [.., snap] = clone.source()?;
+    note(fs, t, source.as_mut().unwrap_or(&mut clone), &snap).await?;
+    let from = source.as_ref().unwrap_or(&clone).snap_data(fs, &snap).await;
+    Ok(Some((from, clone.path())))
 }
 
-/// Ends a step that takes too long, for others wait for it; it is tried again.
-async fn within<T>(step: impl Future<Output = Result<T, Fail>>) -> Result<T, Fail> {
-    let late = || (ETIMEDOUT, "the file system does not answer".to_owned());
-    tokio::time::timeout(STEP_MAX, step).await.unwrap_or_else(|_| Err(late()))
+/// Error of a step that took too long.
+fn late(e: Errno) -> Fail {
+    (e, "the file system does not answer".to_owned())
 }
 
 /// Brings a clone to its end.
 pub(super) async fn run(fs: &Fs, lock: &Mutex<()>, t: &Tracked, progress: &Rc<Progress>) -> Result<(), Fail> {
-    let Some((from, to)) = begin(fs, lock, t, progress).await? else { return Ok(()) };
+    let Some((from, to)) = locked(lock, begin(fs, t, progress)).await.map_err(late)?? else { return Ok(()) };
     let copied = match from {
         Ok(from) => match copy::tree(fs, &from, to.as_bytes(), progress).await {
             Ok(()) => quotas(fs, &from, &to).await,
@@ -204,11 +199,7 @@ pub(super) async fn run(fs: &Fs, lock: &Mutex<()>, t: &Tracked, progress: &Rc<Pr
         Err((e, _)) => Err(e),
     };
     fs.backend.sync().await;
-    within(async {
-        let _guard = lock.lock().await;
-        end(fs, t, copied, progress).await
-    })
-    .await
+    locked(lock, end(fs, t, copied, progress)).await.map_err(late)?
 }
 
 /// Notes how a copy ended.
@@ -294,7 +285,7 @@ pub(super) async fn status(v: &Vol<'_>) -> Out {
 /// `fs clone cancel`.
 pub(super) async fn cancel(v: &Vol<'_>) -> Out {
     let mut s = open(v, Op::CloneCancel).await?;
-    if ![state::PENDING, state::IN_PROGRESS].contains(&s.state().as_str()) {
+    if !is_unfinished(&s) {
         return Err((EINVAL, "cannot cancel -- clone finished (check clone status)".to_owned()));
     }
     if let Some(p) = v.service.volumes.progress(v.fscid, &s.base()) {

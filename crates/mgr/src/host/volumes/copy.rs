@@ -4,8 +4,7 @@
 //! A copy that was interrupted goes on: a file with the size and the time of its source is complete, because the time
 //! is set last. Other files are made anew.
 
-use super::fs::{CHUNK, Fs, is_dir, join};
-use super::purge::names;
+use super::fs::{CHUNK, Fs, is_dir, join, names};
 use base::errno::{EEXIST, EINTR, ENAMETOOLONG, ENOENT, Errno};
 use bytes::Bytes;
 use client::core::mds::request::{Attrs, Cursor, Entry, mode, xattrs};

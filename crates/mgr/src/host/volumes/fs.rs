@@ -57,6 +57,11 @@ pub(super) fn join(path: &[u8], name: &[u8]) -> Bytes {
     [path, b"/", name].concat().into()
 }
 
+/// Copies of the entries' names, which do not keep the answers that they came in.
+pub(super) fn names(all: &[Entry]) -> Vec<Bytes> {
+    all.iter().map(|e| Bytes::copy_from_slice(&e.name)).collect()
+}
+
 /// The layout's pool; `None` if the inode has no layout of its own.
 pub(super) fn pool_of(i: &InodeStat) -> Option<PoolId> {
     (i.layout.stripe_unit != 0).then(|| PoolId(i64::from(i.layout.pool)))

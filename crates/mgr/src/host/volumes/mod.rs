@@ -31,6 +31,7 @@ use serde_json::{Map, Value, json};
 use snap_schedule::Scheduled;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
 use subvolume::Op;
@@ -43,6 +44,8 @@ const ROUND: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_secs(30);
 /// Time limit for a look through a file system for jobs.
 const LOOK_MAX: Duration = Duration::from_secs(30);
+/// Time limit for a step of a job under the lock of its file system.
+const STEP_MAX: Duration = Duration::from_secs(30);
 /// Clones of a file system at a time, unless an option says otherwise.
 const CLONES_MAX: usize = 4;
 /// Most clones at a time.
@@ -136,6 +139,16 @@ impl Vol<'_> {
     pub(super) async fn client(&self) -> Result<Client, Fail> {
         self.service.connect().await.map_err(|e| (e, "the cluster does not answer".to_owned()))
     }
+}
+
+/// Runs a step of a job under the lock of its file system. One that takes too long ends, for commands wait for it; the job
+/// is tried again.
+async fn locked<T>(lock: &Mutex<()>, step: impl Future<Output = T>) -> Result<T, Errno> {
+    let run = async {
+        let _guard = lock.lock().await;
+        step.await
+    };
+    tokio::time::timeout(STEP_MAX, run).await.map_err(|_| ETIMEDOUT)
 }
 
 /// True for an error that may be over at the next attempt.

@@ -1,12 +1,12 @@
 //! Removes what is in the trash.
 
-use super::clone::STEP_MAX;
-use super::fs::{Fs, is_dir, join};
+use super::fs::{Fs, is_dir, join, names};
 use super::group::Group;
+use super::locked;
 use super::subvolume::{Op, Subvolume};
 use crate::host::images::uuid;
 use crate::volumes::{TRASH, resolve};
-use base::errno::{ENOENT, ETIMEDOUT, Errno};
+use base::errno::{ENOENT, Errno};
 use bytes::Bytes;
 use client::core::mds::request::{Cursor, Entry, mode};
 use std::cell::Cell;
@@ -26,11 +26,6 @@ pub(super) async fn entries(fs: &Fs) -> Result<Vec<Bytes>, Errno> {
         Err(ENOENT) => Ok(Vec::new()),
         r => r,
     }
-}
-
-/// Copies of the names, which do not keep the answers that they came in.
-pub(super) fn names(all: &[Entry]) -> Vec<Bytes> {
-    all.iter().map(|e| Bytes::copy_from_slice(&e.name)).collect()
 }
 
 struct Frame {
@@ -117,11 +112,7 @@ pub(super) async fn purge(fs: &Fs, lock: &Mutex<()>, name: &[u8]) -> Result<(), 
                 target.split_once("/.trash/").filter(|(b, n)| resolve(b).is_some() && !n.contains('/'))
             {
                 tree(fs, target.as_bytes()).await?;
-                let rest = async {
-                    let _guard = lock.lock().await;
-                    base_of(fs, base).await
-                };
-                tokio::time::timeout(STEP_MAX, rest).await.unwrap_or(Err(ETIMEDOUT))?;
+                locked(lock, base_of(fs, base)).await??;
             }
             fs.unlink(&path).await
         }

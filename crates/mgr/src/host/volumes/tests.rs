@@ -268,17 +268,26 @@ fn a_client_that_is_lost_at_any_change_leaves_what_the_next_one_finishes() {
     });
 }
 
+/// A time of tests of schedules.
+fn second(n: u32) -> Utime {
+    Utime { sec: 1_795_937_400 + n, nsec: 0 }
+}
+
+/// A plan with a snapshot each hour.
+fn hourly(path: &str, retention: &str) -> Plan {
+    let new = New { path, subvol: None, group: None, repeat: "1h", start: None, minutes: false, fs: "home" };
+    let mut p = Plan::add(None, &new, second(0)).unwrap();
+    p.retain(retention, None).unwrap();
+    p
+}
+
 #[test]
 fn scheduled_snapshots_are_made_and_old_ones_go() {
     test(async || {
         let h = Home::new();
         h.fs().mkdirs("/a/b", 0o755).await.unwrap();
         h.fs().mksnap(b"/a/b", "mine").await.unwrap();
-        let second = |n: u32| Utime { sec: 1_795_937_400 + n, nsec: 0 };
-        let new =
-            New { path: "//a/./b/", subvol: None, group: None, repeat: "1h", start: None, minutes: false, fs: "home" };
-        let mut p = Plan::add(None, &new, second(0)).unwrap();
-        p.retain("2h", None).unwrap();
+        let mut p = hourly("//a/./b/", "2h");
         let lock = Mutex::new(());
         let taken = async |p: &Plan, most, at| snapshot(&h.fs(), p, most, at, &lock).await;
         for hour in 0..5 {
