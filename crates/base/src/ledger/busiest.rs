@@ -5,9 +5,11 @@
 use super::window::{Name, Object};
 use super::{Cause, Ledger};
 use crate::PoolId;
+use rustc_hash::FxBuildHasher;
+use std::hash::BuildHasher as _;
 
 /// Most objects of a window. One with more than a sixteenth of all operations is among them.
-pub(super) const OBJECTS_MAX: usize = 16;
+const OBJECTS_MAX: usize = 16;
 
 /// The objects; see the module.
 #[derive(Clone, Debug, Default)]
@@ -22,17 +24,7 @@ pub(super) struct Busiest {
 
 /// A number that two objects rarely share.
 fn mark(pool: PoolId, name: &[u8]) -> u32 {
-    // Multiplication with an odd number carries each bit upwards, so the upper half has all of them.
-    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
-    let mut h = (pool.0 as u64 ^ name.len() as u64).wrapping_mul(ODD);
-    let (words, rest) = name.as_chunks::<8>();
-    for w in words {
-        h = (h.rotate_left(5) ^ u64::from_le_bytes(*w)).wrapping_mul(ODD);
-    }
-    for b in rest {
-        h = (h.rotate_left(5) ^ u64::from(*b)).wrapping_mul(ODD);
-    }
-    (h >> 32) as u32
+    (FxBuildHasher.hash_one((pool, name)) >> 32) as u32
 }
 
 impl Busiest {
