@@ -91,7 +91,7 @@ impl Service {
             seen.push((rank, counted, clients));
         }
         let all: Vec<files::Seen<'_>> = seen.iter().map(|(r, c, k)| (r.fs.as_str(), &**c, &**k)).collect();
-        Ok(files::one_line(&files::report(&filter, &all)).into())
+        Ok(net::admin_socket::to_line(&files::report(&filter, &all)).into())
     }
 
     /// Metadata that the clients of a file system reported about themselves, not older than a report period.

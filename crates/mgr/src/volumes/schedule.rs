@@ -5,9 +5,9 @@
 //! due while nobody looked is not made up for. Times are seconds since 1970, UTC.
 
 use super::Fail;
-use crate::files::one_line;
 use base::errno::{EEXIST, EINVAL, EIO, ENOENT, ENOSPC};
 use base::{Utime, errno};
+use net::admin_socket::to_line;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
@@ -277,7 +277,7 @@ impl Plan {
         p.path = n.path.to_owned();
         (p.subvol, p.group) = (n.subvol.map(str::to_owned), n.group.map(str::to_owned));
         if p.schedules.iter().any(|s| s.start.sec == start.sec && interval(&s.repeat) == Ok(every)) {
-            let all: Vec<String> = p.reports(n.fs).iter().map(|r| format!("'{}'", one_line(r))).collect();
+            let all: Vec<String> = p.reports(n.fs).iter().map(|r| format!("'{}'", to_line(r))).collect();
             return Err((EEXIST, format!("Found existing schedule [{}]", all.join(", "))));
         }
         if p.schedules.len() >= SCHEDULES_MAX {

@@ -66,7 +66,7 @@ async fn read(fs: &Fs, path: &str) -> Result<Option<Map<String, Value>>, Fail> {
 async fn write(fs: &Fs, path: &str, mut m: Map<String, Value>, compat: u64) -> Result<(), Fail> {
     m.insert("compat_version".into(), json!(compat));
     m.insert("version".into(), json!(VERSION));
-    let data = crate::files::one_line(&Value::Object(m));
+    let data = net::admin_socket::to_line(&Value::Object(m));
     fs.write_file(path, data.into(), 0o755).await.map_err(|e| text("write", path, e))
 }
 

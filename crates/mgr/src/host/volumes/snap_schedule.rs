@@ -8,7 +8,6 @@ use super::fs::Fs;
 use super::group::Group;
 use super::subvolume::{Op, Subvolume};
 use super::{Out, is_passing};
-use crate::files::one_line;
 use crate::host::devices::ask;
 use crate::host::images::{Job, Service};
 use crate::volumes::schedule::{self, New, PATH_MAX, Plan};
@@ -16,6 +15,7 @@ use crate::volumes::{Fail, group_path, is_name, resolve};
 use base::Utime;
 use base::errno::{self, EAGAIN, EEXIST, EINVAL, EIO, EMLINK, ENAMETOOLONG, ENOENT, ENOSPC, ETIMEDOUT, Errno};
 use client::host::Client;
+use net::admin_socket::to_line;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -154,7 +154,7 @@ impl Args<'_> {
 fn show(a: &Args<'_>, fs: &str, path: &str, plans: &BTreeMap<Place, Plan>) -> Out {
     if a.0.prefix == "fs snap-schedule status" {
         let all: Vec<Value> = plans.values().flat_map(|p| p.reports(fs)).collect();
-        let texts: Vec<String> = all.iter().map(one_line).collect();
+        let texts: Vec<String> = all.iter().map(to_line).collect();
         return Ok(if a.json() { format!("[{}]", texts.join(",")) } else { texts.join("\n===\n") });
     }
     let all: Vec<_> = plans.values().flat_map(Plan::listed).collect();
@@ -170,7 +170,7 @@ fn show(a: &Args<'_>, fs: &str, path: &str, plans: &BTreeMap<Place, Plan>) -> Ou
         return Ok(all.into_iter().map(|l| l.0).collect::<Vec<_>>().join("\n"));
     }
     let column = |f: fn(&(String, Value, Value)) -> &Value| Value::Array(all.iter().map(f).cloned().collect());
-    Ok(one_line(&json!({"path": path, "schedule": column(|l| &l.1), "retention": column(|l| &l.2)})))
+    Ok(to_line(&json!({"path": path, "schedule": column(|l| &l.1), "retention": column(|l| &l.2)})))
 }
 
 impl Service {

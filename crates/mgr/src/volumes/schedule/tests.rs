@@ -104,7 +104,7 @@ fn a_retention_is_added_and_taken_by_period() {
     p.retain("24h7d", None).unwrap();
     p.retain("w", Some("4")).unwrap();
     assert_eq!(
-        (p.listed()[0].0.as_str(), one_line(&p.listed()[0].2)),
+        (p.listed()[0].0.as_str(), to_line(&p.listed()[0].2)),
         ("/a 1h 24h7d4w", r#"{"h": 24, "d": 7, "w": 4}"#.into())
     );
     assert_eq!(p.retain("3h", None).unwrap_err().0, EIO);
