@@ -9,7 +9,7 @@ use std::hash::{Hash, Hasher};
 ///
 /// Names are bytes: clients may use any. Ordered as Ceph orders objects in a PG: `max` last, then pool, bit-reversed
 /// hash, namespace, effective key, name, snap.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct HObject {
     /// Name.
     pub oid: Bytes,
@@ -26,6 +26,30 @@ pub struct HObject {
     /// Pool; `i64::MIN` in the smallest object.
     pub pool: PoolId,
 }
+
+/// Equality of two names without a call for empty ones. The C library compares short ranges by one masked load; with no
+/// byte to load from an empty name's address, which is not mapped, that load takes the processor a hundred times longer.
+fn same(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && (a.is_empty() || a == b)
+}
+
+/// Order of two names; see [`same`].
+fn order(a: &[u8], b: &[u8]) -> Ordering {
+    if a.is_empty() || b.is_empty() { a.len().cmp(&b.len()) } else { a.cmp(b) }
+}
+
+/// What differs most often is compared first.
+impl PartialEq for HObject {
+    fn eq(&self, o: &Self) -> bool {
+        let numbers = |h: &Self| (h.hash, h.snap, h.pool, h.max);
+        numbers(self) == numbers(o)
+            && same(&self.oid, &o.oid)
+            && same(&self.key, &o.key)
+            && same(&self.nspace, &o.nspace)
+    }
+}
+
+impl Eq for HObject {}
 
 /// Hashes only the placement hash and the snap: the placement hash already covers key, namespace and name.
 impl Hash for HObject {
@@ -98,7 +122,7 @@ impl Ord for HObject {
             .cmp(&o.max)
             .then_with(|| self.pool.cmp(&o.pool))
             .then_with(|| self.bitwise_key().cmp(&o.bitwise_key()))
-            .then_with(|| self.nspace.cmp(&o.nspace))
+            .then_with(|| order(&self.nspace, &o.nspace))
             .then_with(|| {
                 // Ceph compares effective keys only if either object has a key of its own.
                 if self.key.is_empty() && o.key.is_empty() {
@@ -107,9 +131,9 @@ impl Ord for HObject {
                     self.effective_key().cmp(o.effective_key())
                 }
             })
-            .then_with(|| self.oid.cmp(&o.oid))
+            .then_with(|| order(&self.oid, &o.oid))
             .then_with(|| self.snap.cmp(&o.snap))
-            .then_with(|| self.key.cmp(&o.key))
+            .then_with(|| order(&self.key, &o.key))
     }
 }
 
@@ -137,5 +161,43 @@ impl std::fmt::Display for HObject {
             String::from_utf8_lossy(&self.oid),
             self.snap
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objects that differ in one part or several, among them empty names.
+    fn some() -> Vec<HObject> {
+        let names = [Bytes::new(), Bytes::from_static(b"a"), Bytes::from_static(b"ab")];
+        let mut all = Vec::new();
+        for oid in &names {
+            for key in &names {
+                for nspace in &names {
+                    for (snap, hash, pool) in [(0, 1, 1), (1, 1, 1), (0, 2, 1), (0, 1, 2)] {
+                        let (oid, key, nspace) = (oid.clone(), key.clone(), nspace.clone());
+                        let (snap, pool) = (SnapId(snap), PoolId(pool));
+                        all.push(HObject { oid, key, nspace, snap, hash, max: false, pool });
+                    }
+                }
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn equality_and_order_are_those_of_all_parts() {
+        let parts = |h: &HObject| (h.oid.to_vec(), h.key.to_vec(), h.nspace.to_vec(), h.snap, h.hash, h.pool);
+        let all = some();
+        for a in &all {
+            for b in &all {
+                assert_eq!(a == b, parts(a) == parts(b), "{a} {b}");
+                assert_eq!(a.cmp(b), b.cmp(a).reverse(), "{a} {b}");
+                if a == b {
+                    assert_eq!(a.cmp(b), Ordering::Equal);
+                }
+            }
+        }
     }
 }
