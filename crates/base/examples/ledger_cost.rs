@@ -21,9 +21,10 @@ fn main() {
         l.pass(at(0));
         l.pass(black_box(at(0)));
         l.durable(at(150), Some(OsdId((i % 2) as i32)), at(210));
-        let name = names[(i.wrapping_mul(2_654_435_761) % 4096) as usize].as_bytes();
+        let at_name = (i.wrapping_mul(2_654_435_761) % 4096) as usize;
+        let (name, hash) = (names[at_name].as_bytes(), at_name as u32 * 65_537);
         let client = EntityName::new(EntityKind::CLIENT, (i % 24) as i64);
-        book.add(&Answered { ledger: &l, client, tid: i, pool: PoolId(2), name, busy: false }, at(210));
+        book.add(&Answered { ledger: &l, client, tid: i, pool: PoolId(2), name, hash, busy: false }, at(210));
         book.acked(OsdId(0), std::time::Duration::from_micros(200), at(210));
         book.acked(OsdId(1), std::time::Duration::from_micros(200), at(210));
     }

@@ -54,6 +54,8 @@ pub struct Answered<'a> {
     pub pool: PoolId,
     /// Name of the object.
     pub name: &'a [u8],
+    /// Hash of the object. A client that says another one than its object's misplaces operations that it has sent itself.
+    pub hash: u32,
     /// The answer was `EBUSY`.
     pub busy: bool,
 }
@@ -112,7 +114,7 @@ impl Book {
     /// Adds an answered operation.
     pub fn add(&mut self, a: &Answered<'_>, now: Mono) {
         self.window(now).add(a.pool, a.client, a.ledger);
-        self.busiest.add(a.pool, a.name, a.busy, a.ledger);
+        self.busiest.add(a);
         for (c, us) in a.ledger.causes() {
             let bucket = (u32::BITS - us.leading_zeros()) as usize;
             if let Some(h) = self.histograms.get_mut(c as usize) {
@@ -226,6 +228,7 @@ mod tests {
             tid: 1,
             pool: PoolId(3),
             name: name.as_bytes(),
+            hash: name.bytes().fold(7, |h, b| h * 31 % 65_521 + u32::from(b)),
             busy: false,
         };
         b.add(&a, now);
@@ -268,9 +271,10 @@ mod tests {
     #[test]
     fn objects_are_counted_in_their_own_window() {
         let mut b = Book::default();
-        for name in ["a", "b", "a"] {
+        for name in ["a", "b", "a", "b", "once"] {
             add(&mut b, 1, name, 1, at(0));
         }
+        add(&mut b, 1, "a", 1, at(10_000));
         add(&mut b, 1, "a", 1, at(10_000));
         let of = |span| {
             let w = b.since(Duration::from_secs(span), at(10_500));
@@ -278,8 +282,24 @@ mod tests {
             all.sort();
             all
         };
-        assert_eq!(of(1), [("a".to_owned(), 1)]);
-        assert_eq!(of(60), [("a".to_owned(), 3), ("b".to_owned(), 1)]);
+        assert_eq!(of(1), [("a".to_owned(), 2)]);
+        assert_eq!(of(60), [("a".to_owned(), 4), ("b".to_owned(), 2)]);
+    }
+
+    #[test]
+    fn an_object_whose_only_operation_waits_for_its_lock_is_named() {
+        let mut b = Book::default();
+        let mut ledger = Ledger::begin(at(0), Utime::ZERO, Utime::ZERO);
+        ledger.wait(Cause::Lock);
+        ledger.pass(at(5));
+        let client = client(1);
+        b.add(
+            &Answered { ledger: &ledger, client, tid: 1, pool: PoolId(3), name: b"held", hash: 1, busy: true },
+            at(5),
+        );
+        let w = b.since(Duration::from_secs(1), at(10));
+        let held: Vec<_> = w.objects.iter().map(|o| (o.name(), o.ops, o.lock_us, o.busy)).collect();
+        assert_eq!(held, [("held".to_owned(), 1, 5000, 1)]);
     }
 
     #[test]

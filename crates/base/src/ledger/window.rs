@@ -134,7 +134,7 @@ impl Name {
     }
 
     /// The part of a name that is kept.
-    pub(super) fn cut(of: &[u8]) -> &[u8] {
+    fn cut(of: &[u8]) -> &[u8] {
         &of[..of.len().min(NAME_MAX)]
     }
 
@@ -172,9 +172,9 @@ impl Object {
         Self { ops, ..self }
     }
 
-    /// True for the object with this name, which is cut as those here are.
+    /// True for the object with this name, as far as names are kept.
     pub(super) fn is(&self, pool: PoolId, name: &[u8]) -> bool {
-        self.pool == pool && self.name.bytes[..usize::from(self.name.len)] == *name
+        self.pool == pool && self.name.bytes[..usize::from(self.name.len)] == *Name::cut(name)
     }
 
     /// The object's pool.

@@ -16,6 +16,8 @@ pub(in crate::pg) use crate::meter::Class as Kind;
 pub(in crate::pg) struct Timing {
     pub kind: Kind,
     pub client: EntityName,
+    /// Hash of the object, as the client says it.
+    pub hash: u32,
     pub received: Mono,
     pub read: u64,
     pub written: u64,
@@ -24,7 +26,15 @@ pub(in crate::pg) struct Timing {
 
 impl Timing {
     pub(in crate::pg) fn new(kind: Kind, req: &OpRequest, read: u64, written: u64) -> Self {
-        Self { kind, client: req.client, received: req.received.mono, read, written, ledger: req.ledger }
+        Self {
+            kind,
+            client: req.client,
+            hash: req.msg.hash,
+            received: req.received.mono,
+            read,
+            written,
+            ledger: req.ledger,
+        }
     }
 }
 

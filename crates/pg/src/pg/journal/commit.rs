@@ -392,6 +392,7 @@ impl Pg {
                 tid: reply.tid,
                 pool: self.env.spg().pg.pool,
                 name: &reply.oid,
+                hash: t.hash,
                 busy: reply.result == EBUSY,
             },
             turn.now.mono,
