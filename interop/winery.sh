@@ -2,7 +2,8 @@
 #
 # Provides: winery_private ARGS… (the script's first command: runs it in a mount namespace of its own); winery_venv DIR
 # EXTRAS; rbd_client, which makes `rbd device map` work and sets RBD_CLIENT to `kernel` or `librbd` (py/rbd_mapper.py);
-# postgres_up, a server in $W/db, with PGHOST and PGPORT for its clients; everything_unmapped.
+# postgres_up, a server in $W/db, with PGHOST and PGPORT for its clients; everything_unmapped. For Winery's own tests:
+# suite_here, suite FILE…, suite_figures, suite_has_passed PART=LEAST….
 #
 # Needs root and the packages postgresql, python3-venv, python3-dev, build-essential, pkg-config, libpq-dev, libsystemd-dev,
 # ceph-common; without the kernel's client also python3-fuse and python3-rbd. pip needs a package index. The virtual
@@ -29,16 +30,16 @@ winery_venv() {
 }
 
 rbd_client() {
-  mkdir -p "$W/bin"
+  mkdir -p "$W/programs"
   if modprobe rbd 2>/dev/null || grep -qw rbd /proc/devices; then
     RBD_CLIENT=kernel
   else
     RBD_CLIENT=librbd
     /usr/bin/python3 -c 'import fuse, rados, rbd' || { echo "needs python3-fuse and python3-rbd"; exit 77; }
-    ln -s "$ROOT/interop/py/rbd_mapper.py" "$W/bin/rbd"
+    ln -s "$ROOT/interop/py/rbd_mapper.py" "$W/programs/rbd"
     export RBD_MAPPER_DIR=$W/mapped
   fi
-  export PATH=$W/bin:$PATH
+  export PATH=$W/programs:$PATH
 }
 
 # The directory of PostgreSQL's programs.
@@ -58,5 +59,57 @@ postgres_up() {
 }
 
 everything_unmapped() {
-  [ "${RBD_CLIENT:-}" != librbd ] || "$W/bin/rbd" device unmap-all || true
+  [ "${RBD_CLIENT:-}" != librbd ] || "$W/programs/rbd" device unmap-all || true
+}
+
+# suite_here: $W/venv becomes the virtual environment, which the user postgres can read, $W/tests his directory, and he may
+# call sudo. Needs a mount namespace of its own; suite_gone undoes it.
+suite_here() {
+  winery_venv "$W/found" testing,winery
+  chmod 755 "$W"
+  mkdir "$W/venv" "$W/tests"
+  # The user need not get into the directory of the cache.
+  mount --bind "$(readlink -f "$W/found")" "$W/venv"
+  mount -o remount,bind,ro "$W/venv"
+  rm "$W/found"
+  chown postgres "$W/tests"
+  cat >"$W/sudoers" <<S
+Defaults env_keep += "CEPH_CONF RBD_DEVICE_GROUP RBD_UNMAP_LAZILY RBD_MAPPER_DIR"
+Defaults secure_path = "$W/programs:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+root ALL = (ALL) ALL
+postgres ALL = (root) NOPASSWD: ALL
+S
+  chmod 440 "$W/sudoers"
+  mount --bind "$W/sudoers" /etc/sudoers
+}
+
+suite_gone() { umount -l "$W/venv" /etc/sudoers 2>/dev/null || true; }
+
+# suite FILE…: Winery's tests in these files, with the S3 server at $gateway; TESTS selects by pytest's -k. Results are in
+# $W/tests/results.xml.
+suite() {
+  local packages
+  packages=$(echo "$W"/venv/lib/python3*/site-packages)
+  su postgres -c "cd $packages && USE_CEPH=yes RBD_DEVICE_GROUP=postgres RBD_UNMAP_LAZILY=yes RBD_MAP_OPTIONS='${RBD_MAP_OPTIONS:-}' GATEWAY=${gateway:-} \
+    PYTHONPATH=$ROOT/interop/py PYTHONDONTWRITEBYTECODE=1 HOME=$W/tests $W/venv/bin/python -m pytest -p winery_on_a_cluster -p no:cacheprovider -o consider_namespace_packages=true -q -rsfE \
+    --basetemp=$W/tests/tmp --postgresql-exec=$(postgres_programs)/pg_ctl ${TESTS:+-k '$TESTS'} \
+    --junitxml=$W/tests/results.xml --rootdir=$packages $*"
+}
+
+# suite_figures OUTPUT CLIENT: what was skipped and how many passed, images mapped by this client.
+suite_figures() {
+  sed -n 's/^SKIPPED /== skipped: /p' "$1"
+  echo "== $(tail -n 1 "$1" | tr -d '='), images mapped by $2"
+}
+
+# suite_has_passed RESULTS PART=LEAST…: that many tests passed of each part, unless TESTS selects some.
+suite_has_passed() {
+  [ -z "${TESTS:-}" ] || return 0
+  python3 - "$@" <<'P'
+import sys, xml.etree.ElementTree as tree
+passed = [c.get('classname') for c in tree.parse(sys.argv[1]).iter('testcase') if not list(c)]
+for part, least in (a.split('=') for a in sys.argv[2:]):
+    count = sum(part in name for name in passed)
+    assert count >= int(least), f'only {count} tests of {part} passed'
+P
 }

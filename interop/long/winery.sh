@@ -13,21 +13,8 @@ source "$(dirname "$0")/../lib.sh"
 cd "$W"
 chmod 755 "$W"
 rbd_client
-winery_venv "$W/found" testing,winery
-trap 'status=$?; everything_unmapped; umount -l "$W/venv" /etc/sudoers 2>/dev/null; finish $status' EXIT
-# The user need not get into the directory of the cache.
-mkdir venv
-mount --bind "$(readlink -f found)" venv
-rm found
-packages=$(echo "$W"/venv/lib/python3*/site-packages)
-cat >sudoers <<S
-Defaults env_keep += "CEPH_CONF RBD_DEVICE_GROUP RBD_UNMAP_LAZILY RBD_MAPPER_DIR"
-Defaults secure_path = "$W/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-root ALL = (ALL) ALL
-postgres ALL = (root) NOPASSWD: ALL
-S
-chmod 440 sudoers
-mount --bind sudoers /etc/sudoers
+trap 'status=$?; everything_unmapped; suite_gone; finish $status' EXIT
+suite_here
 
 cluster_up --osds 6 --osd-size 4G --s3
 gateway_is_up() { grep -q '^S3: ' up.out; }
@@ -40,27 +27,11 @@ wait_for 60 curl -fs "http://$gateway"
 for user in 'bar foo' 'API_KEY API SECRET KEY'; do
   radosgw-admin user create --uid "${user%% *}" --display-name "${user%% *}" --access-key "${user%% *}" --secret-key "${user#* }" >/dev/null
 done
-mkdir tests
-chown postgres tests
-run_tests() {
-  su postgres -c "cd $packages && USE_CEPH=yes RBD_DEVICE_GROUP=postgres RBD_UNMAP_LAZILY=yes RBD_MAP_OPTIONS='${RBD_MAP_OPTIONS:-}' GATEWAY=$gateway \
-    PYTHONPATH=$ROOT/interop/py PYTHONDONTWRITEBYTECODE=1 HOME=$W/tests $W/venv/bin/python -m pytest -p winery_on_a_cluster -p no:cacheprovider -o consider_namespace_packages=true -q -rsfE \
-    --basetemp=$W/tests/tmp --postgresql-exec=$(postgres_programs)/pg_ctl ${TESTS:+-k '$TESTS'} \
-    --junitxml=$W/tests/results.xml --rootdir=$packages swh/objstorage/tests/winery swh/objstorage/tests/test_objstorage_cloud.py"
-}
 [ "$RBD_CLIENT" != kernel ] || : "${RBD_MAP_OPTIONS:=ms_mode=prefer-crc}"
-run_tests >tests.out 2>&1 || { grep -v '^WARNING' tests.out | tail -n 150; exit 1; }
-sed -n 's/^SKIPPED /== skipped: /p' tests.out
-echo "== $(tail -n 1 tests.out | tr -d '='), images mapped by $RBD_CLIENT"
+suite swh/objstorage/tests/winery swh/objstorage/tests/test_objstorage_cloud.py >tests.out 2>&1 ||
+  { grep -v '^WARNING' tests.out | tail -n 150; exit 1; }
+suite_figures tests.out "$RBD_CLIENT"
 # What they say is on the cluster was there.
-ceph osd pool ls >pools
-[ -n "${TESTS:-}" ] || {
-  python3 - tests/results.xml <<'P'
-import sys, xml.etree.ElementTree as tree
-passed = [c.get('classname') for c in tree.parse(sys.argv[1]).iter('testcase') if not list(c)]
-for part, least in (('test_objstorage_winery_rbd', 40), ('test_winery_mixedpools', 40), ('test_winery_mosaic_s3_pool', 20), ('TestMotoS3CloudObjStorage', 10)):
-    count = sum(part in name for name in passed)
-    assert count >= least, f'only {count} tests of {part} passed'
-P
-}
+suite_has_passed tests/results.xml test_objstorage_winery_rbd=40 test_winery_mixedpools=40 test_winery_mosaic_s3_pool=20 \
+  TestMotoS3CloudObjStorage=10
 cluster_down

@@ -1,0 +1,80 @@
+# Winery's own tests, unmodified, with images mapped by the kernel's rbd client: the tests of its RBD pools and of its
+# mixed pools run in a guest with Debian's kernel, on a cluster of six OSDs and 4+2 shards outside of it.
+source "$(dirname "$0")/../winery.sh"
+source "$(dirname "$0")/../lib.sh"
+source "$(dirname "$0")/../guest.sh"
+SUITE=${SUITE:-swh/objstorage/tests/winery/test_objstorage_winery_rbd.py swh/objstorage/tests/winery/test_winery_mixedpools.py}
+cd "$W"
+chmod 755 "$W"
+winery_venv "$W/found" testing,winery
+rm found
+mkdir programs out
+
+# The guest's root file system is that of the host, read-only, under a layer in the guest's memory.
+guest_root virtio_blk 9p 9pnet_virtio overlay rbd
+cat >"$G/job" <<I
+mkdir -p /host /layer /root
+mount -t 9p -o trans=virtio,version=9p2000.L,ro,cache=loose,msize=262144 host /host || fail "mount of the host's files"
+mount -t tmpfs -o size=75%,mode=755 layer /layer
+mkdir /layer/upper /layer/work
+mount -t overlay -o lowerdir=/host,upperdir=/layer/upper,workdir=/layer/work root /root || fail overlay
+for d in proc sys dev; do mount --move /\$d /root/\$d || fail "move \$d"; done
+exec switch_root /root $W/inside
+I
+
+# What the guest's first process does there. The rules for udev are Ceph's, which make links, and that of
+# docs/start/archive.md; the group is for the user of the tests.
+cat >inside <<I
+#!/bin/bash
+set -uo pipefail
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 HOME=/root
+export CEPH_CONF=$W/c/ceph.conf CACHE=$CACHE RBD_MAP_OPTIONS=ms_mode=prefer-crc TESTS='${TESTS:-}'
+W=$W ROOT=$ROOT
+run_tests() {
+  hostname localhost
+  mkdir -p /dev/pts /dev/shm
+  mount -t devpts devpts /dev/pts
+  mount -t tmpfs -o mode=1777 shm /dev/shm
+  mount -t tmpfs -o mode=755 run /run
+  mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144 out $W/out
+  mkdir -p /run/udev/rules.d
+  echo 'SUBSYSTEM=="block", KERNEL=="rbd*", GROUP="postgres", MODE="0660"' >/run/udev/rules.d/59-group.rules
+  echo 'SUBSYSTEM=="block", KERNEL=="rbd*", ATTR{ro}=="1", MODE="0440"' >/run/udev/rules.d/60-winery.rules
+  /lib/systemd/systemd-udevd --daemon
+  udevadm trigger --action=add
+  udevadm settle
+  source $ROOT/interop/winery.sh
+  suite_here
+  suite ${SUITE//$'\n'/ } >$W/out/tests.out 2>&1
+  echo \$? >$W/out/status
+  cp $W/tests/results.xml $W/out/
+  cp $W/forced $W/out/ 2>/dev/null
+  dmesg >$W/out/dmesg
+}
+run_tests
+[ "\$(cat $W/out/status)" = 0 ] && echo GUEST PASSED
+busybox poweroff -f
+I
+chmod 755 inside
+
+# The kernel refuses to unmap an image that is read, with EBUSY, where two tests want it: then it is told to let go.
+cat >programs/rbd <<R
+#!/bin/sh
+/usr/bin/rbd "\$@"
+status=\$?
+case "\$status \$*" in "16 "*" device unmap "*) ;; *) exit \$status ;; esac
+echo "\$*" >>$W/forced
+exec /usr/bin/rbd "\$@" -o force
+R
+chmod 755 programs/rbd
+[ -z "${NO_FORCE:-}" ] || rm programs/rbd
+
+guest_network
+cluster_up --osds 6 --osd-size 4G --ip "$GUEST_HOST"
+GUEST_MEMORY=4096 GUEST_CPUS=2 GUEST_OPTIONS="mitigations=off" guest_start \
+  -virtfs local,path=/,mount_tag=host,security_model=passthrough,readonly=on,multidevs=remap \
+  -virtfs "local,path=$W/out,mount_tag=out,security_model=passthrough"
+wait_for 7200 ended || { tail -n 20 out/tests.out; exit 1; }
+guest_ends 5 || { grep -v '^WARNING' out/tests.out | tail -n 150; tail -n 30 out/dmesg; exit 1; }
+suite_figures out/tests.out kernel
+cluster_down
