@@ -81,17 +81,18 @@ in_ns() { ip netns exec "$ns" "$@"; }
 ceph() { in_ns timeout 180 ceph "$@"; }
 rbd() { in_ns rbd "$@"; }
 
-# guest_start [QEMU ARGS…]: the guest gets the monitor's address as MON and the administrator's key as KEY. GUEST_MEMORY is
-# its memory in MiB, GUEST_CPUS the number of its processors, GUEST_OPTIONS are words for its kernel.
+# guest_start [QEMU ARGS…]: the guest gets the monitor's address as MON and the administrator's key as KEY. GUEST_MEMORY
+# is its memory in MiB, GUEST_CPUS the number of its processors, GUEST_OPTIONS are words for its kernel.
 guest_start() {
   local accel=${ACCEL:-tcg} cpu=max
   [ "$accel" != kvm ] || cpu=host,-arch-capabilities
   { echo "MON=$GUEST_HOST:$PORT"; echo "KEY=$(ceph auth print-key client.admin)"; } >"$G/settings"
   (cd "$G" && find . | cpio -o -H newc --quiet | gzip -1) >"$W/initrd"
   mkfifo "$W/in"
-  ip netns exec "$ns" qemu-system-x86_64 -machine q35,accel="$accel" -cpu "$cpu" -m "${GUEST_MEMORY:-1024}" -smp "${GUEST_CPUS:-1}" \
-    -nographic -no-reboot \
-    -kernel "$GUEST_KERNEL" -initrd "$W/initrd" -append "console=ttyS0 panic=-1 quiet no_timer_check ${GUEST_OPTIONS:-}" \
+  ip netns exec "$ns" qemu-system-x86_64 -machine q35,accel="$accel" -cpu "$cpu" -m "${GUEST_MEMORY:-1024}" \
+    -smp "${GUEST_CPUS:-1}" -nographic -no-reboot \
+    -kernel "$GUEST_KERNEL" -initrd "$W/initrd" \
+    -append "console=ttyS0 panic=-1 quiet no_timer_check ${GUEST_OPTIONS:-}" \
     -netdev tap,id=n,ifname=tap0,script=no,downscript=no -device virtio-net-pci,netdev=n "$@" \
     <"$W/in" >"$W/guest.out" 2>&1 &
   Q=$!

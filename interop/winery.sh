@@ -3,7 +3,7 @@
 # Provides: winery_private ARGS… (the script's first command: runs it in a mount namespace of its own); winery_venv DIR
 # EXTRAS; rbd_client, which makes `rbd device map` work and sets RBD_CLIENT to `kernel` or `librbd` (py/rbd_mapper.py);
 # postgres_up, a server in $W/db, with PGHOST and PGPORT for its clients; everything_unmapped. For Winery's own tests:
-# suite_here, suite FILE…, suite_figures, suite_has_passed PART=LEAST….
+# suite_here, unmap_what_is_read, suite FILE…, suite_figures OUTPUT CLIENT, suite_has_passed RESULTS PART=LEAST….
 #
 # Needs root and the packages postgresql, python3-venv, python3-dev, build-essential, pkg-config, libpq-dev, libsystemd-dev,
 # ceph-common; without the kernel's client also python3-fuse and python3-rbd. pip needs a package index. The virtual
@@ -62,8 +62,8 @@ everything_unmapped() {
   [ "${RBD_CLIENT:-}" != librbd ] || "$W/programs/rbd" device unmap-all || true
 }
 
-# suite_here: $W/venv becomes the virtual environment, which the user postgres can read, $W/tests his directory, and he may
-# call sudo. Needs a mount namespace of its own; suite_gone undoes it.
+# suite_here: $W/venv becomes the virtual environment, which the user postgres can read, $W/tests his directory, and he
+# may call sudo. Needs a mount namespace of its own; suite_gone undoes it.
 suite_here() {
   winery_venv "$W/found" testing,winery
   chmod 755 "$W"
@@ -83,15 +83,32 @@ S
   mount --bind "$W/sudoers" /etc/sudoers
 }
 
+# unmap_what_is_read: where the kernel refuses to unmap an image because it is open (EBUSY), `rbd` tells it to do it by
+# force and notes it in $W/forced. rbd_mapper.py does so with RBD_UNMAP_LAZILY.
+unmap_what_is_read() {
+  mkdir -p "$W/programs"
+  cat >"$W/programs/rbd" <<R
+#!/bin/sh
+/usr/bin/rbd "\$@"
+status=\$?
+case "\$status \$*" in "16 "*" device unmap "*) ;; *) exit \$status ;; esac
+echo "\$*" >>$W/forced
+exec /usr/bin/rbd "\$@" -o force
+R
+  chmod 755 "$W/programs/rbd"
+}
+
 suite_gone() { umount -l "$W/venv" /etc/sudoers 2>/dev/null || true; }
 
-# suite FILE…: Winery's tests in these files, with the S3 server at $gateway; TESTS selects by pytest's -k. Results are in
-# $W/tests/results.xml.
+# suite FILE…: Winery's tests in these files, with the S3 server at $gateway; TESTS selects by pytest's -k. Results are
+# in $W/tests/results.xml.
 suite() {
   local packages
   packages=$(echo "$W"/venv/lib/python3*/site-packages)
-  su postgres -c "cd $packages && USE_CEPH=yes RBD_DEVICE_GROUP=postgres RBD_UNMAP_LAZILY=yes RBD_MAP_OPTIONS='${RBD_MAP_OPTIONS:-}' GATEWAY=${gateway:-} \
-    PYTHONPATH=$ROOT/interop/py PYTHONDONTWRITEBYTECODE=1 HOME=$W/tests $W/venv/bin/python -m pytest -p winery_on_a_cluster -p no:cacheprovider -o consider_namespace_packages=true -q -rsfE \
+  su postgres -c "cd $packages && USE_CEPH=yes RBD_DEVICE_GROUP=postgres RBD_UNMAP_LAZILY=yes \
+    RBD_MAP_OPTIONS='${RBD_MAP_OPTIONS:-}' GATEWAY=${gateway:-} PYTHONPATH=$ROOT/interop/py PYTHONDONTWRITEBYTECODE=1 \
+    HOME=$W/tests $W/venv/bin/python -m pytest -p winery_on_a_cluster -p no:cacheprovider \
+    -o consider_namespace_packages=true -q -rsfE \
     --basetemp=$W/tests/tmp --postgresql-exec=$(postgres_programs)/pg_ctl ${TESTS:+-k '$TESTS'} \
     --junitxml=$W/tests/results.xml --rootdir=$packages $*"
 }

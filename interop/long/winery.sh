@@ -2,11 +2,12 @@
 # gateway of `up --s3` in place of the S3 server that the tests of its mosaic pool and of the cloud backend bring along.
 # Tests that are skipped are named. TESTS selects by pytest's -k. Five minutes.
 #
-# Two tests of RBD pools unmap an image that they still read, which the kernel's client refuses (EBUSY) and rbd_mapper.py
-# then does lazily.
+# Two tests of RBD pools unmap an image that they still read. The kernel's client refuses that (EBUSY) and is then told
+# to do it by force; rbd_mapper.py does it lazily.
 #
-# Where the kernel has no rbd, py/rbd_mapper.py maps images. See ../winery.sh for what this needs; also sudo and radosgw.
-# The tests run as the user postgres and call `sudo rbd`, which a sudoers file in this script's mount namespace allows.
+# Where the kernel has no rbd, py/rbd_mapper.py maps images; winery_kernel.sh has a kernel that does, in a guest. See
+# ../winery.sh for what this needs; also sudo and radosgw. The tests run as the user postgres and call `sudo rbd`,
+# which a sudoers file in this script's mount namespace allows.
 source "$(dirname "$0")/../winery.sh"
 winery_private "$@"
 source "$(dirname "$0")/../lib.sh"
@@ -27,11 +28,11 @@ wait_for 60 curl -fs "http://$gateway"
 for user in 'bar foo' 'API_KEY API SECRET KEY'; do
   radosgw-admin user create --uid "${user%% *}" --display-name "${user%% *}" --access-key "${user%% *}" --secret-key "${user#* }" >/dev/null
 done
-[ "$RBD_CLIENT" != kernel ] || : "${RBD_MAP_OPTIONS:=ms_mode=prefer-crc}"
+[ "$RBD_CLIENT" != kernel ] || { unmap_what_is_read; : "${RBD_MAP_OPTIONS:=ms_mode=prefer-crc}"; }
 suite swh/objstorage/tests/winery swh/objstorage/tests/test_objstorage_cloud.py >tests.out 2>&1 ||
   { grep -v '^WARNING' tests.out | tail -n 150; exit 1; }
 suite_figures tests.out "$RBD_CLIENT"
 # What they say is on the cluster was there.
-suite_has_passed tests/results.xml test_objstorage_winery_rbd=40 test_winery_mixedpools=40 test_winery_mosaic_s3_pool=20 \
-  TestMotoS3CloudObjStorage=10
+suite_has_passed tests/results.xml test_objstorage_winery_rbd=40 test_winery_mixedpools=40 \
+  test_winery_mosaic_s3_pool=20 TestMotoS3CloudObjStorage=10
 cluster_down
