@@ -6,7 +6,8 @@
 #
 # The guest has the host's files, read-only by 9p under a layer in its memory, and its own udev, PostgreSQL and sudo.
 # Two tests unmap an image that they still read. The kernel refuses that (EBUSY), whatever the cluster is, and is then
-# told to do it by force; the number of such cases is shown.
+# told to do it by force; the number of such cases is shown. test_winery_add_concurrent depends on how threads are
+# scheduled, see winery.sh.
 #
 # Needs what ../guest.sh and ../winery.sh need, and the packages sudo and udev; 4 GiB of memory are the guest's.
 source "$(dirname "$0")/../winery.sh"
