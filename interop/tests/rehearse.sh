@@ -82,6 +82,52 @@ ceph auth get-or-create client.reader mon 'allow r' mgr 'allow r' -o "$W/reader.
 expect "a reader" "$(rehearse --user reader --keyring "$W/reader.keyring" osd out 1 2>/dev/null)" 5
 grep -q EACCES "$W/said"
 
+# In steps. What has no exact way back is refused, with the command that makes it.
+maps() {
+  ceph osd dump -f json | jq -cS '[[.osds[].weight], .pg_upmap_items, [.pools[] | [.pool, .size, .min_size, .crush_rule]]]'
+  ceph osd crush dump | jq -cS .
+}
+let_go() { [ "$(belemnite rehearse status --json | jq '.let_go // 0')" -ge "$1" ]; }
+back() { all_clean && [ "$(moved "$W/start")" = 0 ]; }
+places >"$W/start"
+maps >"$W/maps"
+expect "a split in steps" "$(rehearse --apply osd pool set test pg_num 64)" 5
+grep -q 'made by `ceph osd pool set test pg_num 64`' "$W/said"
+expect "what endangers" "$(rehearse --apply osd pool rm test test --yes-i-really-really-mean-it)" 5
+# Killed in the middle: the others stay held, another program goes on, and a second one at that time is refused.
+"$BIN" rehearse --apply --step 1 osd out 0 >"$W/apply.out" 2>&1 & A=$!
+PIDS+=("$A")
+wait_for 30 let_go 2
+expect "another change" "$(rehearse --apply osd out 1)" 5
+grep -q "'osd out 0', applied by" "$W/said"
+expect "the same at the same time" "$(rehearse --apply 2>"$W/err")" 1
+grep -q "carries out 'osd out 0'" "$W/err"
+kill -KILL "$A"
+wait "$A" || true
+belemnite rehearse status | grep -Eq '^held +[1-9]' || { belemnite rehearse status; cat "$W/apply.out"; false; }
+belemnite rehearse --apply --step 8 osd out 0 | tee "$W/apply.out" | tail -n 2
+grep -q "^goes on with 'osd out 0'" "$W/apply.out"
+expect "weight at the end" "$(ceph osd dump -f json | jq '.osds[] | select(.osd == 0) | .weight')" 0
+belemnite rehearse undo
+wait_for 60 back
+maps | diff "$W/maps" -
+# Killed and undone, though someone else has changed the same meanwhile.
+"$BIN" rehearse --apply --step 1 osd crush reweight osd.4 1 >"$W/apply.out" 2>&1 & A=$!
+PIDS+=("$A")
+wait_for 30 let_go 1
+kill -KILL "$A"
+wait "$A" || true
+ceph osd crush reweight osd.5 0.9
+expect "an undo against others" "$(rehearse undo)" 5
+grep -q 'osd.5 is in h2 with weight 0.9' "$W/said"
+belemnite rehearse undo --force
+wait_for 60 back
+maps | diff "$W/maps" -
+expect "nothing to commit" "$(rehearse commit)" 5
+belemnite rehearse --apply osd primary-affinity 2 0.5 >/dev/null
+belemnite rehearse commit
+belemnite rehearse status | grep -q '^no change is applied'
+
 # New hosts: with the balancer's hold their PGs stay, without it they move at once.
 expect "hosts without a hold" "$(rehearse add 2 hosts like h0)" 0
 jq -e '.held == null and .pgs_moved > 0 and ([.osds[] | select(.osd > 5)] | length) == 4' "$W/said" >/dev/null

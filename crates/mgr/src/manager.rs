@@ -6,6 +6,7 @@
 use crate::balance::Balancer;
 use crate::files::Counted;
 use crate::images::rates::{Queries, Reported};
+use crate::rehearse::steps::Claim;
 use crate::stats::counters::DaemonCounters;
 use crate::stats::{DaemonHealth, PgStats};
 use base::ledger::Cause;
@@ -77,6 +78,8 @@ pub struct Manager {
     pub services: ServiceMap,
     /// The balancer.
     pub balancer: Balancer,
+    /// The program that carries out a rehearsed change.
+    pub rehearsal: Claim,
     /// Active image queries to OSDs.
     queries: Queries,
     /// Queries to MDS daemons about clients.
@@ -97,6 +100,7 @@ impl Manager {
             counters: DaemonCounters::default(),
             services: ServiceMap { epoch: Epoch(1), modified: now, ..ServiceMap::default() },
             balancer: Balancer::default(),
+            rehearsal: Claim::default(),
             queries: Queries::default(),
             mds_queries: Vec::new(),
             mds_counted: BTreeMap::new(),

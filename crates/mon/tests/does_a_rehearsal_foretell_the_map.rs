@@ -6,6 +6,7 @@ use base::{OsdId, PgId};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use cluster::{Incremental, OsdMap};
+use mgr::rehearse::steps::{Record, plan};
 use mgr::rehearse::{Facts, PgFacts, Rate, rehearse, settle};
 use mon::core::cluster_state::Role;
 use serde_json::{Value, json};
@@ -203,4 +204,130 @@ fn only_changes_of_the_map_are_rehearsed() {
     let epoch = c.map().epoch;
     c.ticks(3);
     assert_eq!(c.map().epoch, epoch);
+}
+
+/// Makes a change in steps as `belemnite rehearse --apply` does; the answer, and the record that was asked for.
+fn apply(c: &mut Cluster, who: u64, by: &str, cmd: &Value) -> (i32, String, Record) {
+    let (_, _, answer) = ask(c, who, std::slice::from_ref(cmd));
+    let before = Arc::new(c.map().clone());
+    let pgs = match answer["incremental"].as_str() {
+        None | Some("") => BTreeMap::new(),
+        Some(_) => plan(&before, &change(&answer), &facts(&before)).map(|p| p.pgs).unwrap_or_default(),
+    };
+    let record = Record { command: "the change".into(), pgs, ..Record::default() };
+    let apply = json!({ "prefix": "rehearse apply", "cmd": cmd.to_string(), "epoch": before.epoch.0, "by": by });
+    let (rc, rs, _) = c.command(who, &apply, &serde_json::to_string(&record).unwrap());
+    (rc, rs, record)
+}
+
+fn shown(c: &mut Cluster, who: u64) -> Value {
+    serde_json::from_str(&c.ok(who, &json!({ "prefix": "rehearse status" }))).unwrap()
+}
+
+fn release(c: &mut Cluster, who: u64, by: &str, pgs: &[PgId]) -> (i32, String) {
+    let pgs: Vec<String> = pgs.iter().map(PgId::to_string).collect();
+    let (rc, rs, _) = c.command(who, &json!({ "prefix": "rehearse release", "by": by, "pgs": pgs }), "");
+    (rc, rs)
+}
+
+/// The differing places of PGs.
+fn differing(a: &BTreeMap<PgId, Vec<OsdId>>, b: &BTreeMap<PgId, Vec<OsdId>>) -> usize {
+    let sorted = |v: &Vec<OsdId>| v.iter().copied().collect::<std::collections::BTreeSet<_>>();
+    a.iter().filter(|(pg, set)| b.get(pg).map(sorted) != Some(sorted(set))).count()
+}
+
+#[test]
+fn a_change_in_steps_holds_pgs_and_is_undone_or_committed() {
+    let (mut c, admin) = cluster();
+    let (start, epoch) = (places(c.map()), c.map().epoch.0);
+    let out = json!({ "prefix": "osd out", "ids": ["12"] });
+    let late = json!({ "prefix": "rehearse apply", "cmd": out.to_string(), "epoch": epoch - 1, "by": "here:1" });
+    let record = serde_json::to_string(&Record::default()).unwrap();
+    assert_eq!(c.command(admin, &late, &record).0, -11, "another map was rehearsed");
+    let (rc, rs, record) = apply(&mut c, admin, "here:1", &out);
+    assert_eq!((rc, rs.as_str()), (0, "marked out osd.12. "));
+    assert!(record.pgs.len() > 2 && differing(&start, &places(c.map())) == 0 && c.map().weight(OsdId(12)) == 1);
+    // One program at a time, one change at a time.
+    assert_eq!(apply(&mut c, admin, "there:2", &out).0, -16);
+    let (rc, rs) = release(&mut c, admin, "there:2", &[]);
+    assert!(rc == -16 && rs.contains("here:1"), "{rs}");
+    let (rc, rs, _) = apply(&mut c, admin, "here:1", &out);
+    assert!(rc == -16 && rs.contains("'the change', applied by here:1"), "{rs}");
+    // Holds last, and the balancer moves nothing.
+    c.ok(admin, &json!({ "prefix": "balancer on" }));
+    for _ in 0..30 {
+        c.ticks(6);
+    }
+    assert_eq!(differing(&start, &places(c.map())), 0);
+    assert!(c.ok(admin, &json!({ "prefix": "balancer status" })).contains("belemnite rehearse status"));
+    let pgs: Vec<PgId> = record.pgs.keys().copied().collect();
+    assert_eq!(release(&mut c, admin, "there:2", &pgs[..2]).0, 0, "the first one has not been heard of");
+    assert_eq!(differing(&start, &places(c.map())), 2);
+    let s = shown(&mut c, admin);
+    assert_eq!((&s["let_go"], &s["held"], &s["claimed_by"]), (&json!(2), &json!(pgs.len() - 2), &json!("there:2")));
+    assert_eq!(c.command(admin, &json!({ "prefix": "rehearse commit" }), "").0, -16);
+    c.ok(admin, &json!({ "prefix": "rehearse undo" }));
+    assert_eq!((differing(&start, &places(c.map())), c.map().weight(OsdId(12))), (0, 0x10000));
+    assert!(c.map().pg_upmap_items.is_empty() && shown(&mut c, admin)["applied"] == false);
+    assert_eq!(c.command(admin, &json!({ "prefix": "rehearse undo" }), "").0, -2);
+    // To the end.
+    let (rc, _, record) = apply(&mut c, admin, "here:1", &out);
+    assert_eq!(rc, 0);
+    let pgs: Vec<PgId> = record.pgs.keys().copied().collect();
+    assert_eq!(release(&mut c, admin, "here:1", &pgs).0, 0);
+    assert_eq!((release(&mut c, admin, "here:1", &[]).1.as_str(), c.map().weight(OsdId(12))), ("finished", 0));
+    assert_eq!((shown(&mut c, admin)["is_finished"].clone(), c.map().pg_upmap_items.len()), (json!(true), 0));
+    c.ok(admin, &json!({ "prefix": "rehearse commit" }));
+    assert_eq!(c.command(admin, &json!({ "prefix": "rehearse undo" }), "").0, -2);
+}
+
+#[test]
+fn an_undo_overwrites_what_others_changed_only_by_force() {
+    let (mut c, admin) = cluster();
+    let start = places(c.map());
+    let reweight = json!({ "prefix": "osd crush reweight", "name": "osd.3", "weight": 0.2 });
+    assert_eq!(apply(&mut c, admin, "here:1", &reweight).0, 0);
+    c.ok(admin, &json!({ "prefix": "osd crush reweight", "name": "osd.4", "weight": 0.5 }));
+    let (rc, rs, _) = c.command(admin, &json!({ "prefix": "rehearse undo" }), "");
+    assert!(rc == -1 && rs.contains("osd.4 is in h4 with weight 0.5000"), "{rs}");
+    // The undo can be rehearsed.
+    let (_, _, answer) = ask(&mut c, admin, &[json!({ "prefix": "rehearse undo" })]);
+    assert_eq!(answer["results"][0]["rc"], -1);
+    let forced = json!({ "prefix": "rehearse undo", "force": true });
+    let (_, _, answer) = ask(&mut c, admin, std::slice::from_ref(&forced));
+    assert_eq!(differing(&start, &places(&c.map().apply(&change(&answer)).unwrap())), 0);
+    c.ok(admin, &forced);
+    assert_eq!(differing(&start, &places(c.map())), 0);
+}
+
+#[test]
+fn a_change_in_steps_needs_rights_and_a_way_back() {
+    let (mut c, admin) = cluster();
+    let out = json!({ "prefix": "osd out", "ids": ["1"] });
+    let e = c.map().epoch.0;
+    let reader = c.client("client.reader", "allow r");
+    assert_eq!(apply(&mut c, reader, "here:1", &out).0, -13);
+    let narrow = c.client("client.narrow", "allow r, allow command \"rehearse apply\"");
+    assert_eq!(apply(&mut c, narrow, "here:1", &out).0, -13, "it may not mark OSDs out");
+    for (cmd, rc) in [
+        (json!({ "prefix": "osd pool set", "pool": "q", "var": "pg_num", "val": "50" }), -95),
+        (json!({ "prefix": "osd down", "ids": ["1"] }), -95),
+        (json!({ "prefix": "osd set", "key": "noout" }), -95),
+        (json!({ "prefix": "osd pool create", "pool": "new" }), -95),
+        (json!({ "prefix": "osd out", "ids": ["4000"] }), -22),
+        (json!({ "prefix": "config-key set", "key": "a", "val": "b" }), -95),
+        (json!({ "prefix": "rehearse undo" }), -95),
+    ] {
+        let (got, rs, _) = apply(&mut c, admin, "here:1", &cmd);
+        assert_eq!(got, rc, "{cmd}: {rs}");
+    }
+    let cmd = json!({ "prefix": "rehearse apply", "cmd": out.to_string(), "epoch": e, "by": "here:1" });
+    for input in ["", "{}", "[]", "{\"pgs\": {\"x\": {}}}"] {
+        assert_eq!(c.command(admin, &cmd, input).0, -22, "{input}");
+    }
+    assert_eq!(c.command(admin, &cmd, &" ".repeat(600 << 10)).0, -7);
+    let mut record = Record { command: "x".into(), ..Record::default() };
+    record.pgs.entry(PgId::new(1, 0)).or_default().hold = Some(vec![(1, 4000)]);
+    assert_eq!(c.command(admin, &cmd, &serde_json::to_string(&record).unwrap()).0, -22);
+    assert_eq!((c.map().epoch.0, shown(&mut c, admin)["applied"].clone()), (e, json!(false)));
 }

@@ -133,7 +133,18 @@ struct Own {
 
 const NOBODY: &[&str] = &[];
 
+/// A command of changes in steps. It gives an OSD's key nothing that its other commands do not give.
+const fn step(prefix: &'static str, send: &'static str) -> Own {
+    let source = "no command of Ceph; src/mon/MonCap.cc: profile osd has all of osd";
+    Own { prefix, send, allowed: &["osd-key"], source }
+}
+
 const OURS: &[Own] = &[
+    step("rehearse apply", r#"{"prefix":"rehearse apply","cmd":"{}","epoch":1,"by":"x"}"#),
+    step("rehearse claim", r#"{"prefix":"rehearse claim","by":"x"}"#),
+    step("rehearse release", r#"{"prefix":"rehearse release","by":"x"}"#),
+    step("rehearse undo", r#"{"prefix":"rehearse undo"}"#),
+    step("rehearse commit", r#"{"prefix":"rehearse commit"}"#),
     Own {
         prefix: "osd store-failed",
         send: r#"{"prefix":"osd store-failed","id":99,"reason":"x"}"#,
@@ -151,6 +162,12 @@ const OURS: &[Own] = &[
         send: r#"{"prefix":"rehearse"}"#,
         allowed: EVERYBODY.split_at(1).1,
         source: "no command of Ceph; reads as `mon stat` does, and each rehearsed command needs its own rights",
+    },
+    Own {
+        prefix: "rehearse status",
+        send: r#"{"prefix":"rehearse status"}"#,
+        allowed: EVERYBODY.split_at(1).1,
+        source: "no command of Ceph; reads as `mon stat` does",
     },
     Own {
         prefix: "heap",

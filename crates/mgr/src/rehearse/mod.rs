@@ -14,11 +14,12 @@ mod grow;
 mod moves;
 mod report;
 mod settle;
+pub mod steps;
 #[cfg(test)]
 mod tests;
 
 pub use grow::{Grown, hosts_like};
-pub use report::{Report, Verdict};
+pub use report::{Report, Verdict, duration};
 pub use settle::{Settled, settle};
 
 use base::{OsdId, PgId, PoolId};

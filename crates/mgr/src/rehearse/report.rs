@@ -365,7 +365,8 @@ fn named(pgs: &[PgId]) -> String {
 }
 
 /// A duration in the largest units that matter.
-fn duration(seconds: f64) -> String {
+#[must_use]
+pub fn duration(seconds: f64) -> String {
     let s = seconds.ceil() as u64;
     match s {
         0..120 => format!("{s} s"),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 const MIB: u64 = 1 << 20;
 
 /// Every PG is clean and has `bytes`; every OSD has 100 GiB, a tenth of it in use.
-fn facts(map: &OsdMap, bytes: impl Fn(PgId) -> u64) -> Facts {
+pub(super) fn facts(map: &OsdMap, bytes: impl Fn(PgId) -> u64) -> Facts {
     let pgs = map.pools.iter().flat_map(|(id, p)| (0..p.pg_num).map(|seed| PgId { pool: *id, seed }));
     let pg = |pg| PgFacts { bytes: bytes(pg), holders: map.pg_to_up(pg).0.to_vec(), active: true };
     Facts {
@@ -23,11 +23,11 @@ fn facts(map: &OsdMap, bytes: impl Fn(PgId) -> u64) -> Facts {
     }
 }
 
-fn inc(map: &OsdMap) -> Incremental {
+pub(super) fn inc(map: &OsdMap) -> Incremental {
     Incremental::new(map.fsid, map.epoch.next(), map.modified)
 }
 
-fn set_pool(map: &OsdMap, id: i64, f: impl FnOnce(&mut PgPool)) -> Incremental {
+pub(super) fn set_pool(map: &OsdMap, id: i64, f: impl FnOnce(&mut PgPool)) -> Incremental {
     let mut p = PgPool::clone(map.pool(PoolId(id)).unwrap());
     f(&mut p);
     let mut i = inc(map);
@@ -35,12 +35,12 @@ fn set_pool(map: &OsdMap, id: i64, f: impl FnOnce(&mut PgPool)) -> Incremental {
     i
 }
 
-fn with(map: &OsdMap, i: &Incremental) -> OsdMap {
+pub(super) fn with(map: &OsdMap, i: &Incremental) -> OsdMap {
     map.apply(i).unwrap()
 }
 
 /// Sizes, minimal sizes and targets as in a real map.
-fn dressed(map: OsdMap) -> OsdMap {
+pub(super) fn dressed(map: OsdMap) -> OsdMap {
     let mut i = inc(&map);
     for (id, p) in map.pools.iter() {
         let mut p = PgPool::clone(p);
@@ -98,7 +98,7 @@ fn is_as_the_model(map: &OsdMap, after: &OsdMap, r: &Report, bytes: &dyn Fn(PgId
     assert!((received - sum).abs() < 1.0);
 }
 
-fn sizes(pg: PgId) -> u64 {
+pub(super) fn sizes(pg: PgId) -> u64 {
     (u64::from(pg.seed) * 7919 % 97 + 1) * MIB * pg.pool.0 as u64
 }
 

@@ -71,6 +71,7 @@ mod pool_snap;
 mod profile;
 mod rbd;
 pub(crate) mod rehearse;
+pub(crate) mod rehearse_steps;
 mod render;
 mod reweight;
 mod scrub;
@@ -315,6 +316,7 @@ const TABLES: &[&[Cmd]] = &[
     osd_misc::COMMANDS,
     reweight::COMMANDS,
     rehearse::COMMANDS,
+    rehearse_steps::COMMANDS,
     hold::COMMANDS,
     hold::AUTOSCALE,
     profile::COMMANDS,

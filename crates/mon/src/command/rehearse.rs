@@ -20,6 +20,8 @@ use cluster::osdmap::CANONICAL;
 
 /// The words of the command.
 pub(crate) const PREFIX: &str = "rehearse";
+/// The undo of a rehearsed change can be rehearsed, too.
+const UNDO: &str = "rehearse undo";
 /// Most commands that are rehearsed together.
 const COMMANDS_MAX: usize = 64;
 
@@ -40,8 +42,8 @@ pub(crate) fn rehearsed(cmd: &Parsed) -> Vec<Parsed> {
 }
 
 /// True for commands whose change is one of the OSD map.
-fn is_of_map(p: &Parsed) -> bool {
-    p.sig.prefix.starts_with("osd ")
+pub(super) fn is_of_map(p: &Parsed) -> bool {
+    p.sig.prefix.starts_with("osd ") || p.sig.prefix == UNDO
 }
 
 fn rehearse(c: &mut Ctx<'_>) -> Res<CommandOutcome> {

@@ -12,6 +12,7 @@ use super::MonCore;
 use super::cluster_state::{ClusterState, Pending};
 use super::log::Prio;
 use crate::command::config::mgr_options;
+use crate::command::rehearse_steps::KEY as REHEARSED;
 use base::{OsdId, PgId, PoolId, errno};
 use cluster::osdmap::osd_state;
 use cluster::{OsdMap, PgPool, release};
@@ -32,6 +33,9 @@ const PGS_A_COMMAND: u64 = 32_768;
 const SETTLE: Duration = Duration::from_secs(60);
 /// Time after which an inactive balancer looks at its options again.
 const LOOK: Duration = Duration::from_secs(5);
+/// The result while a rehearsed change is not committed: a move would stand in the way of its undo.
+const WAITS: &str = "A rehearsed change is carried out and not committed";
+
 /// The options in effect.
 pub(crate) fn options(state: &ClusterState) -> BalancerOptions {
     BalancerOptions::of(&mgr_options(state, "mgr/balancer/"))
@@ -195,7 +199,9 @@ impl MonCore {
             (b.last_started, b.began) = (now.wall, now.mono);
             b.gather = Some(Gather::default());
         }
-        let done = if let Err(e) = may_balance(&self.state, &options) {
+        let done = if self.state.kv.contains_key(REHEARSED) {
+            Err((errno::EAGAIN, format!("{WAITS}; see `belemnite rehearse status`")))
+        } else if let Err(e) = may_balance(&self.state, &options) {
             Err(e)
         } else {
             let Some(g) = b.gather.as_mut() else { return };

@@ -523,6 +523,8 @@ pub enum CommandEffect {
     Job(HostJob),
     /// Change the state of the balancer.
     Balancer(mgr::balance::BalancerChange),
+    /// Note the program that carries out a rehearsed change; empty for none.
+    Rehearsal(String),
 }
 
 /// A command that needs a client of the cluster, so the host runs it.

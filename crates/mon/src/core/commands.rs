@@ -261,6 +261,7 @@ impl MonCore {
                     self.state.options.apply_settings();
                 }
                 CommandEffect::Balancer(b) => self.state.mgr.balancer.change(b, self.now),
+                CommandEffect::Rehearsal(by) => self.state.mgr.rehearsal.take(by, self.now),
                 // `delegate` has already taken the job.
                 CommandEffect::Job(_) => {}
                 CommandEffect::Restart => self.effects.push(Effect::Stop("asked to by a command".into())),

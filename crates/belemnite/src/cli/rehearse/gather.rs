@@ -6,9 +6,11 @@ use base::{OsdId, PgId, PoolId};
 use client::Client;
 use cluster::OsdMap;
 use mgr::balance::shard_share;
+use mgr::rehearse::steps::{PgSeen, Seen};
 use mgr::rehearse::{Facts, Hold, OsdFacts, PgFacts, Rate, overhead};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 fn list(v: &Value) -> &[Value] {
     v.as_array().map_or(&[], Vec::as_slice)
@@ -44,8 +46,26 @@ pub(super) async fn facts(c: &Client, map: &OsdMap, asked: &Value) -> Result<Fac
     Ok(Facts { pgs, osds: nodes().filter_map(store).filter(|(_, f)| f.total > 0).collect(), overhead, rate, hold })
 }
 
+/// The cluster as it is now, for a change in steps.
+pub(super) async fn seen(c: &Client) -> Result<Seen, Error> {
+    let map = Arc::new(super::map_at(c, &Value::Null).await?);
+    let dump = must_json(c, json!({"prefix": "pg dump", "dumpcontents": ["pgs"]})).await?;
+    let health = must_json(c, json!({"prefix": "health"})).await?;
+    let osds = |v: &Value| list(v).iter().filter_map(osd).collect();
+    let pg = |s: &Value| {
+        let state = s["state"].as_str().unwrap_or_default().to_owned();
+        let bytes = number(&s["stat_sum"]["num_bytes"]) + number(&s["stat_sum"]["num_omap_bytes"]);
+        let seen = PgSeen { state, up: osds(&s["up"]), acting: osds(&s["acting"]), bytes };
+        Some((PgId::parse(s["pgid"].as_str()?)?, seen))
+    };
+    let pgs = list(stats(&dump)).iter().filter_map(pg).collect();
+    let checks = health["checks"].as_object().into_iter().flatten();
+    let errors = checks.filter(|(_, v)| v["severity"] == "HEALTH_ERR").map(|(k, _)| k.clone()).collect();
+    Ok(Seen { map, pgs, errors })
+}
+
 /// Bytes of all copies and shards of objects.
-fn in_copies(map: &OsdMap, pgs: &BTreeMap<PgId, PgFacts>) -> f64 {
+pub(super) fn in_copies(map: &OsdMap, pgs: &BTreeMap<PgId, PgFacts>) -> f64 {
     let of = |(pg, f): (&PgId, &PgFacts)| {
         let copies = f.holders.iter().filter(|o| **o != OsdId::NONE).count() as f64;
         map.pool(pg.pool).map_or(0.0, |p| f.bytes as f64 * shard_share(map, p) * copies)
@@ -53,11 +73,15 @@ fn in_copies(map: &OsdMap, pgs: &BTreeMap<PgId, PgFacts>) -> f64 {
     pgs.iter().map(of).sum()
 }
 
+/// The list of PGs in an answer to `pg dump pgs`.
+fn stats(dump: &Value) -> &Value {
+    let stats = if dump.is_array() { dump } else { &dump["pg_stats"] };
+    if stats.is_null() { &dump["pg_map"]["pg_stats"] } else { stats }
+}
+
 /// PGs that have reported.
 fn pgs(map: &OsdMap, dump: &Value) -> BTreeMap<PgId, PgFacts> {
-    let stats = if dump.is_array() { dump } else { &dump["pg_stats"] };
-    let stats = if stats.is_null() { &dump["pg_map"]["pg_stats"] } else { stats };
-    list(stats).iter().filter_map(|s| Some((PgId::parse(s["pgid"].as_str()?)?, pg(map, s)?))).collect()
+    list(stats(dump)).iter().filter_map(|s| Some((PgId::parse(s["pgid"].as_str()?)?, pg(map, s)?))).collect()
 }
 
 /// A PG's facts; `None` if it has not reported.
@@ -100,7 +124,6 @@ mod tests {
     use super::*;
     use base::Epoch;
     use cluster::osdmap::{Incremental, osd_state};
-    use std::sync::Arc;
 
     fn map() -> OsdMap {
         let empty = OsdMap { epoch: Epoch(9), ..OsdMap::default() };

@@ -4,8 +4,11 @@
 //! (`mon::command::rehearse`); `mgr::rehearse` places all PGs on the maps before and after it, here. `add N hosts like
 //! HOST` is no command of the monitor, so its change is made here.
 //!
+//! `apply` makes a change in steps.
+//!
 //! Exit status: 0 safe; 4 risky; 5 refused; 1 the command is none, or the cluster did not answer.
 
+mod apply;
 mod gather;
 mod words;
 
@@ -31,13 +34,35 @@ pub(crate) struct RehearseArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Command as `ceph` takes it, such as `osd out 12`; or `add 10 hosts like HOST`
-    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    /// Make the change in steps, if the rehearsal is good: PGs stay where they are and are let go some at a time
+    #[arg(long)]
+    apply: bool,
+    /// With --apply: also if the rehearsal finds risks
+    #[arg(long, requires = "apply")]
+    yes: bool,
+    /// With --apply: PGs that are let go at a time [default: `target_max_misplaced_ratio` of all data]
+    #[arg(long, value_name = "N", requires = "apply", value_parser = pgs)]
+    step: Option<usize>,
+    /// With undo: also where others have changed the same since
+    #[arg(long, conflicts_with = "apply")]
+    force: bool,
+    /// Command as `ceph` takes it, such as `osd out 12`; or `add 10 hosts like HOST`; or for what was applied: `status`,
+    /// `undo`, `commit`
+    #[arg(
+        value_name = "COMMAND",
+        required_unless_present = "apply",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
     command: Vec<String>,
 }
 
 fn rate(text: &str) -> Result<u64, String> {
     base::size::parse(text).filter(|n| *n > 0).ok_or_else(|| format!("{text}: not a size; 200M is one"))
+}
+
+fn pgs(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|n| *n > 0).ok_or_else(|| format!("{text}: not a number of PGs"))
 }
 
 /// A change to rehearse.
@@ -69,36 +94,74 @@ pub(crate) async fn rehearse(t: &Target, mut a: RehearseArgs) -> Result<(), Erro
         a.command.pop();
         a.json = true;
     }
-    let change = change(&a.command)?;
-    let c = t.connect().await?;
-    let cmds: Vec<String> = match &change {
+    let words: Vec<&str> = a.command.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        _ if a.apply => apply::apply(&t.connect().await?, &a).await,
+        ["status"] => apply::status(&t.connect().await?, &a).await,
+        ["undo"] => apply::undo(&t.connect().await?, &a, a.force).await,
+        ["undo", "--force"] => apply::undo(&t.connect().await?, &a, true).await,
+        ["commit"] => apply::commit(&t.connect().await?, &a).await,
+        _ => {
+            let change = change(&a.command)?;
+            match prepare(&t.connect().await?, &a, &change).await? {
+                Ok(p) => show(&a, &p.status, &p.report()?),
+                Err(reason) => refused(&a, &reason),
+            }
+        }
+    }
+}
+
+/// A change with all that is known of the cluster before it.
+struct Prepared {
+    /// The monitor's answer.
+    asked: Value,
+    /// The status line of the command.
+    status: String,
+    before: Arc<OsdMap>,
+    facts: Facts,
+    change: Incremental,
+}
+
+impl Prepared {
+    fn report(&self) -> Result<Report, Error> {
+        let settled = settle(&self.before, &self.change, &self.facts)?;
+        Ok(mgr::rehearse::rehearse(&self.before, &settled, &self.facts))
+    }
+}
+
+/// Asks for a change and for what it meets. The inner error is the reason for which the monitors refuse it.
+async fn prepare(c: &Client, a: &RehearseArgs, change: &Change) -> Result<Result<Prepared, String>, Error> {
+    let cmds: Vec<String> = match change {
         Change::Command(v) => vec![v.to_string()],
         Change::Hosts(..) => Vec::new(),
     };
-    let asked = gather::must_json(&c, json!({"prefix": "rehearse", "cmds": cmds})).await?;
+    let asked = gather::must_json(c, json!({"prefix": "rehearse", "cmds": cmds})).await?;
     let result = &asked["results"][0];
-    let status = result["status"].as_str().unwrap_or_default();
+    let status = result["status"].as_str().unwrap_or_default().to_owned();
     if let Some(rc) = result["rc"].as_i64().filter(|rc| *rc < 0) {
         let name = i32::try_from(rc).map(base::errno::name).unwrap_or_default();
-        let reason = format!("the monitors refuse it: {status} ({name})");
-        let shown = json!({"verdict": "refused", "reasons": [reason], "epoch": asked["epoch"]});
-        print(&if a.json { serde_json::to_string_pretty(&shown)? } else { format!("refused: {reason}") });
-        return Err(Ended::in_error().into());
+        return Ok(Err(format!("the monitors refuse it: {status} ({name})")));
     }
-    let before = Arc::new(map_at(&c, &asked["epoch"]).await?);
-    let mut facts = gather::facts(&c, &before, &asked).await?;
+    let before = Arc::new(map_at(c, &asked["epoch"]).await?);
+    let mut facts = gather::facts(c, &before, &asked).await?;
     if let Some(bytes) = a.rate {
         facts.rate = Rate::Given(bytes);
     }
     let change = match change {
         Change::Command(_) => decode(&before, asked["incremental"].as_str().unwrap_or_default())?,
-        Change::Hosts(n, host) => grow(&before, &mut facts, &hosts_like(&before, &host, n)?),
+        Change::Hosts(n, host) => grow(&before, &mut facts, &hosts_like(&before, host, *n)?),
     };
-    let settled = settle(&before, &change, &facts)?;
-    show(&a, status, &mgr::rehearse::rehearse(&before, &settled, &facts))
+    Ok(Ok(Prepared { asked, status, before, facts, change }))
 }
 
-fn show(a: &RehearseArgs, status: &str, report: &Report) -> Result<(), Error> {
+/// Ends because a change is refused.
+fn refused(a: &RehearseArgs, reason: &str) -> Result<(), Error> {
+    let shown = json!({"verdict": "refused", "reasons": [reason]});
+    print(&if a.json { serde_json::to_string_pretty(&shown)? } else { format!("refused: {reason}") });
+    Err(Ended::in_error().into())
+}
+
+fn show_report(a: &RehearseArgs, status: &str, report: &Report) -> Result<(), Error> {
     if a.json {
         let mut shown = report.to_json();
         shown["command"] = a.command.join(" ").into();
@@ -110,6 +173,11 @@ fn show(a: &RehearseArgs, status: &str, report: &Report) -> Result<(), Error> {
         }
         print(&report.to_string());
     }
+    Ok(())
+}
+
+fn show(a: &RehearseArgs, status: &str, report: &Report) -> Result<(), Error> {
+    show_report(a, status, report)?;
     match report.verdict() {
         Verdict::Safe => Ok(()),
         Verdict::Risky => Err(Ended::warned().into()),
@@ -117,9 +185,13 @@ fn show(a: &RehearseArgs, status: &str, report: &Report) -> Result<(), Error> {
     }
 }
 
-/// The map of an epoch.
+/// The map of an epoch; without one the newest.
 async fn map_at(c: &Client, epoch: &Value) -> Result<OsdMap, Error> {
-    let r = c.mon_command(&json!({"prefix": "osd getmap", "epoch": epoch}).to_string(), Bytes::new()).await?;
+    let mut cmd = json!({"prefix": "osd getmap"});
+    if !epoch.is_null() {
+        cmd["epoch"] = epoch.clone();
+    }
+    let r = c.mon_command(&cmd.to_string(), Bytes::new()).await?;
     if r.rc < 0 {
         return Err(format!("{} ({})", r.status, base::errno::name(r.rc)).into());
     }
