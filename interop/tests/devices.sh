@@ -33,7 +33,9 @@ if [ -z "$dev" ]; then
 else
   ceph tell osd.0 smart | jq -e --arg d "$dev" '.[$d].smart_status.passed' >/dev/null
   ceph device query-daemon-health-metrics osd.1 | jq -e --arg d "$dev" '.[$d].smart_status.passed' >/dev/null
-  ceph device scrape-health-metrics
+  # The manager takes the first sample by itself, and the next one a day later.
+  scraped() { ceph config-key get mgr/devicehealth/last_scrape; }
+  wait_for 60 scraped
   ceph device get-health-metrics "$dev" | jq -e '[.[].smart_status.passed] == [true]' >/dev/null
   at=$(ceph device get-health-metrics "$dev" | jq -r 'keys[0]')
   expect "one sample" "$(ceph device get-health-metrics "$dev" "$at" | jq length)" 1

@@ -155,6 +155,7 @@ pub const MODULE_OPTIONS: &[&str] = &[
     "mgr/devicehealth/enable_monitoring",
     "mgr/devicehealth/mark_out_threshold",
     "mgr/devicehealth/retention_period",
+    "mgr/devicehealth/scrape_frequency",
     "mgr/devicehealth/self_heal",
     "mgr/devicehealth/sleep_interval",
     "mgr/devicehealth/warn_threshold",

@@ -7,7 +7,7 @@
 //!  2. A drive that cannot be read gets no sample; that nothing was read is told.
 
 use super::images::{Job, Service};
-use base::errno::{EAGAIN, EINVAL, EIO, EOPNOTSUPP, ETIMEDOUT, Errno};
+use base::errno::{EAGAIN, EINVAL, EIO, ENOENT, EOPNOTSUPP, ETIMEDOUT, Errno};
 use base::{EntityKind, OsdId, Utime};
 use bytes::Bytes;
 use client::host::Client;
@@ -31,6 +31,16 @@ const AT_ONCE: usize = 16;
 const ANSWER_MAX: Duration = Duration::from_secs(15);
 /// Time for which samples are kept, unless an option says otherwise.
 const RETENTION: u64 = 180 * 86_400;
+/// Seconds between two scrapes, unless an option says otherwise.
+const FREQUENCY: u64 = 86_400;
+/// The key of the last scrape's time.
+const LAST: &str = "mgr/devicehealth/last_scrape";
+/// Prefix of the options.
+const OPTIONS: &str = "mgr/devicehealth/";
+/// Time for OSDs to start, before the first look.
+const START: Duration = Duration::from_secs(20);
+/// Time between two looks whether a scrape is due.
+const LOOK: Duration = Duration::from_secs(5);
 
 type Failed = (Errno, String);
 
@@ -60,6 +70,22 @@ fn wear(data: &Value) -> Option<f64> {
 fn stamp(t: Utime) -> String {
     let [y, m, d, hour, minute, second] = t.utc();
     format!("{y:04}{m:02}{d:02}-{hour:02}{minute:02}{second:02}")
+}
+
+/// The time of a sample's name.
+fn stamped(name: &str) -> Option<u64> {
+    let (date, time) = name.trim().split_once('-').filter(|(d, t)| d.len() == 8 && t.len() == 6)?;
+    let part = |s: &str, from: usize, n: usize| s.get(from..from + n).map(str::to_owned);
+    let date = [part(date, 0, 4)?, part(date, 4, 2)?, part(date, 6, 2)?].join("-");
+    let time = [part(time, 0, 2)?, part(time, 2, 2)?, part(time, 4, 2)?].join(":");
+    Utime::parse(&format!("{date}T{time}")).map(|t| t.to_unix().as_secs())
+}
+
+/// True if a scrape is due: times are multiples of `every`, as with Ceph's module. All are seconds since 1970.
+fn is_due(last: Option<u64>, now: u64, every: u64) -> bool {
+    let every = every.max(1);
+    // A clock that went back does not put scrapes off for long.
+    last.is_none_or(|last| now >= last - last % every + every || last > now.saturating_add(every))
 }
 
 /// The samples among keys that are to be removed; `oldest` is the oldest name that is kept.
@@ -144,6 +170,49 @@ impl Service {
         }
     }
 
+    /// Takes samples of all drives when it is time; never completes.
+    pub(super) async fn run_scrapes(&self) {
+        let mut last = None;
+        let mut pause = START;
+        loop {
+            tokio::time::sleep(pause).await;
+            pause = LOOK;
+            if let Err((_, why)) = self.scrape_if_due(&mut last).await {
+                tracing::debug!("mgr: health data of devices cannot be kept yet, will retry: {why}");
+                pause = START;
+            }
+        }
+    }
+
+    /// Scrapes if it is time. `last` is the time of the last scrape as far as this process knows.
+    async fn scrape_if_due(&self, last: &mut Option<u64>) -> Result<(), Failed> {
+        let option = |name: &str| self.monitor.stored_option("mgr", &format!("{OPTIONS}{name}"));
+        let is_on = option("enable_monitoring").is_none_or(|v| !matches!(v.trim(), "false" | "0" | "no" | "off"));
+        let every = option("scrape_frequency").and_then(|v| v.trim().parse().ok()).filter(|n| *n > 0);
+        let every = every.unwrap_or(FREQUENCY);
+        let second = now().to_unix().as_secs();
+        if !is_on || !is_due(*last, second, every) {
+            return Ok(());
+        }
+        let c = self.connect().await.map_err(|e| (e, "the cluster does not answer".to_owned()))?;
+        let known = match ask(&c, json!({"prefix": "config-key get", "key": LAST})).await {
+            Err((ENOENT, _)) => None,
+            known => stamped(&String::from_utf8_lossy(&known?)),
+        };
+        *last = known;
+        if !is_due(known, second, every) {
+            return Ok(());
+        }
+        let all = Job { prefix: "device scrape-health-metrics", args: BTreeMap::new(), may: Box::new(|_, _, _| true) };
+        // Also a scrape that has read nothing was one: hosts without drives or `smartctl` are asked once a time.
+        if let Err((_, why)) = self.devices_command(&all).await {
+            tracing::info!("mgr: the scrape of devices' health data failed: {why}");
+        }
+        ask(&c, json!({"prefix": "config-key set", "key": LAST, "val": stamp(now())})).await?;
+        *last = Some(second);
+        Ok(())
+    }
+
     /// The health data of an OSD's drives.
     async fn smart(&self, c: &Client, osd: OsdId, devid: &str) -> Result<Map<String, Value>, Failed> {
         let map = self.monitor.osdmap();
@@ -223,6 +292,18 @@ mod tests {
         let many: Vec<String> = (0..SAMPLES_MAX + 5).map(|i| key(&format!("D{i}"), i)).collect();
         assert_eq!(excess(many.iter().map(String::as_str), "").len(), 5);
         assert_eq!(stamp(Utime { sec: 1_795_937_401, nsec: 0 }), "20261129-073001");
+    }
+
+    #[test]
+    fn scrapes_are_due_at_multiples_of_their_interval() {
+        assert_eq!(stamped("20261129-073001"), Some(1_795_937_401));
+        assert_eq!((stamped("20261129"), stamped("2026112x-073001"), stamped("äääää-000000")), (None, None, None));
+        let day = 86_400;
+        let at = 20_000 * day + 3600;
+        assert!(is_due(None, at, day) && !is_due(Some(at), at + 60, day));
+        assert!(!is_due(Some(at), 20_001 * day - 1, day) && is_due(Some(at), 20_001 * day, day));
+        assert!(!is_due(Some(at), at - 60, day) && is_due(Some(at), at - 2 * day, day), "a clock that went back");
+        assert!(is_due(Some(at), at + 1, 0));
     }
 
     #[test]

@@ -159,6 +159,7 @@ impl Service {
             self.run_files(),
             Rc::clone(&self).run_volumes(),
             self.run_snap_schedules(),
+            self.run_scrapes(),
             self.run_schedule(&self.purges),
             self.run_schedule(&self.snapshots)
         );
