@@ -27,19 +27,36 @@ expect "samples of a spare" "$(ceph device get-health-metrics SPARE)" '{}'
 ceph device rm-life-expectancy SPARE
 if ceph device info SPARE 2>"$W/err"; then exit 1; fi
 
+# The manager asks for the first samples by itself, and for the next ones a day later.
+scraped() { ceph config-key get mgr/devicehealth/last_scrape; }
+wait_for 60 scraped
+expect "a scrape of this day" "$(scraped | cut -c 1-4)" "$(date -u +%Y)"
+if ceph tell osd.0 light NONE on ident 2>"$W/err"; then exit 1; fi
+grep -q 'device NONE not found' "$W/err"
+if ceph device light on NONE 2>"$W/err"; then exit 1; fi
+grep -q 'device NONE not found' "$W/err"
+expect "lights" "$(ceph device ls-lights | jq -c .)" '{"fault":[],"ident":[]}'
 dev=$(ceph device ls -f json | jq -r '[.[] | select(.daemons | any(startswith("osd.")))][0].devid // ""')
 if [ -z "$dev" ]; then
   echo "== no drive with a serial number below $W: no health data"
 else
   ceph tell osd.0 smart | jq -e --arg d "$dev" '.[$d].smart_status.passed' >/dev/null
   ceph device query-daemon-health-metrics osd.1 | jq -e --arg d "$dev" '.[$d].smart_status.passed' >/dev/null
-  # The manager takes the first sample by itself, and the next one a day later.
-  scraped() { ceph config-key get mgr/devicehealth/last_scrape; }
-  wait_for 60 scraped
   ceph device get-health-metrics "$dev" | jq -e '[.[].smart_status.passed] == [true]' >/dev/null
   at=$(ceph device get-health-metrics "$dev" | jq -r 'keys[0]')
   expect "one sample" "$(ceph device get-health-metrics "$dev" "$at" | jq length)" 1
   expect "wear" "$(ceph device info "$dev" -f json | jq .wear_level)" 0.07
+  # Lights: without a program, and with a stand-in.
+  if ceph device light on "$dev" 2>"$W/err"; then exit 1; fi
+  grep -q 'neither lsmcli (libstoragemgmt) nor ledctl (ledmon)' "$W/err"
+  printf '#!/bin/sh\necho "$*" >>%s/led.log\n' "$W" >"$W/bin/ledctl"
+  chmod +x "$W/bin/ledctl"
+  ceph device light on "$dev" fault
+  grep -q '^failure=/dev/' "$W/led.log"
+  ceph device ls-lights | jq -e --arg d "$dev" '.fault == [$d] and .ident == []' >/dev/null
+  ceph health detail | grep -q 'DEVICE_FAULT_ON: 1 devices have fault light turned on'
+  ceph device light off "$dev" fault
+  ceph device ls-lights | jq -e '.fault == []' >/dev/null
   # A failing drive: its status is not 0, and what is said of it is kept.
   echo '{"smart_status": {"passed": false}}' >"$W/bin/answer"; echo 8 >"$W/bin/status"
   second() { [ "$(date -u +%Y%m%d-%H%M%S)" != "$at" ]; }

@@ -107,6 +107,25 @@ fn words_that_are_no_time_are_refused() {
 }
 
 #[test]
+fn lights_that_are_on_raise_an_alert() {
+    let (mut c, admin) = cluster();
+    let light = |id: &str| json!({ "prefix": "device light", "enable": "on", "devid": id });
+    let (rc, rs, _) = c.command(admin, &light("NONE"), "");
+    assert_eq!((rc, rs.as_str()), (-2, "device NONE not found"));
+    expect(&mut c, admin, "SPARE", 10, 20);
+    assert_eq!(c.command(admin, &light("SPARE"), "").0, -11);
+    let none = "{\n    \"fault\": [],\n    \"ident\": []\n}";
+    assert_eq!(c.ok(admin, &json!({ "prefix": "device ls-lights" })).trim_end(), none);
+    let on = r#"{"fault": ["B"], "ident": ["A", "B", 7]}"#;
+    c.ok(admin, &json!({ "prefix": "config-key set", "key": "mgr/orchestrator/active_devices", "val": on }));
+    assert!(c.ok(admin, &json!({ "prefix": "device ls-lights" })).contains("\"A\""));
+    let h = c.ok(admin, &json!({ "prefix": "health", "detail": "detail" }));
+    for text in ["DEVICE_IDENT_ON: 2 devices have ident light turned on", "B fault light enabled"] {
+        assert!(h.contains(text), "{h}");
+    }
+}
+
+#[test]
 fn kept_health_data_is_shown_by_its_times() {
     let (mut c, admin) = cluster();
     let metrics = |c: &mut Cluster, sample: &str| -> Value {

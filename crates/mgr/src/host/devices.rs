@@ -12,7 +12,7 @@ use base::{EntityKind, OsdId, Utime};
 use bytes::Bytes;
 use client::host::Client;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Prefix of the keys of samples.
@@ -35,6 +35,10 @@ const RETENTION: u64 = 180 * 86_400;
 const FREQUENCY: u64 = 86_400;
 /// The key of the last scrape's time.
 const LAST: &str = "mgr/devicehealth/last_scrape";
+/// The key of the lights that are on, where Ceph's module `orchestrator` has it.
+const LIGHTS: &str = "mgr/orchestrator/active_devices";
+/// Most lights of a kind that are remembered.
+const LIGHTS_MAX: usize = 256;
 /// Prefix of the options.
 const OPTIONS: &str = "mgr/devicehealth/";
 /// Time for OSDs to start, before the first look.
@@ -88,6 +92,23 @@ fn is_due(last: Option<u64>, now: u64, every: u64) -> bool {
     last.is_none_or(|last| now >= last - last % every + every || last > now.saturating_add(every))
 }
 
+/// The lights that are on after one was switched, from what was kept before.
+fn lights_after(known: &[u8], id: &str, kind: &str, on: bool) -> String {
+    let known: Value = serde_json::from_slice(known).unwrap_or_default();
+    let lit = |kind: &str| -> BTreeSet<String> {
+        known[kind].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let mut all = BTreeMap::from(["ident", "fault"].map(|k| (k, lit(k))));
+    if let Some(set) = all.get_mut(kind) {
+        if !on {
+            set.remove(id);
+        } else if set.len() < LIGHTS_MAX {
+            set.insert(id.to_owned());
+        }
+    }
+    json!(all).to_string()
+}
+
 /// The samples among keys that are to be removed; `oldest` is the oldest name that is kept.
 fn excess<'a>(keys: impl Iterator<Item = &'a str>, oldest: &str) -> Vec<&'a str> {
     let parts = |k: &'a str| Some((k.strip_prefix(METRICS)?.rsplit_once('/')?, k));
@@ -134,6 +155,9 @@ impl Service {
         if job.prefix == "device query-daemon-health-metrics" {
             let v = self.smart(&c, osd_of(arg("who"))?, "").await?;
             return Ok(format!("{:#}\n", Value::Object(v)).into());
+        }
+        if job.prefix == "device light" {
+            return self.light(&c, job).await;
         }
         let osds = match arg("who") {
             "" => {
@@ -213,15 +237,41 @@ impl Service {
         Ok(())
     }
 
+    /// Switches the light of a drive by an OSD on it, and keeps what is on.
+    async fn light(&self, c: &Client, job: &Job) -> Result<Bytes, Failed> {
+        let arg = |k: &str| job.args.get(k).map(String::as_str).unwrap_or_default();
+        let (id, kind, enable, who) = (arg("devid"), arg("light_type"), arg("enable"), arg("who"));
+        let cmd = json!({"prefix": "light", "devid": id, "enable": enable, "light_type": kind, "format": "json"});
+        let done = match osd_of(who) {
+            Ok(osd) => self.tell(c, osd, cmd).await.map(drop),
+            Err(_) => Err((EAGAIN, format!("device {id} not claimed by any active daemons"))),
+        };
+        if arg("forced") != "true" {
+            done?;
+        }
+        let known = match ask(c, json!({"prefix": "config-key get", "key": LIGHTS})).await {
+            Err((ENOENT, _)) => Bytes::new(),
+            known => known?,
+        };
+        let text = lights_after(&known, id, kind, enable == "on");
+        ask(c, json!({"prefix": "config-key set", "key": LIGHTS, "val": text})).await?;
+        Ok(format!("Set {kind} light of {id}: {enable}\n").into())
+    }
+
     /// The health data of an OSD's drives.
     async fn smart(&self, c: &Client, osd: OsdId, devid: &str) -> Result<Map<String, Value>, Failed> {
+        let out = self.tell(c, osd, json!({"prefix": "smart", "devid": devid, "format": "json"})).await?;
+        serde_json::from_slice(&out).map_err(|e| (EIO, format!("{osd}: {e}")))
+    }
+
+    /// The answer of an OSD to a command.
+    async fn tell(&self, c: &Client, osd: OsdId, cmd: Value) -> Result<Bytes, Failed> {
         let map = self.monitor.osdmap();
         let addr = map.client_addr(osd).filter(|_| map.is_up(osd)).and_then(|a| a.msgr2().copied());
         let addr = addr.ok_or_else(|| (EAGAIN, format!("{osd} is down")))?;
-        let cmd = json!({"prefix": "smart", "devid": devid, "format": "json"}).to_string();
-        match tokio::time::timeout(ANSWER_MAX, c.tell(EntityKind::OSD, addr, &cmd)).await {
+        match tokio::time::timeout(ANSWER_MAX, c.tell(EntityKind::OSD, addr, &cmd.to_string())).await {
             Ok(Ok(r)) if r.rc < 0 => Err((r.rc, format!("{osd}: {}", r.status))),
-            Ok(Ok(r)) => serde_json::from_slice(&r.out).map_err(|e| (EIO, format!("{osd}: {e}"))),
+            Ok(Ok(r)) => Ok(r.out),
             Ok(Err(e)) => Err((EAGAIN, format!("{osd}: {e}"))),
             Err(_) => Err((ETIMEDOUT, format!("{osd} does not answer"))),
         }
@@ -304,6 +354,16 @@ mod tests {
         assert!(!is_due(Some(at), 20_001 * day - 1, day) && is_due(Some(at), 20_001 * day, day));
         assert!(!is_due(Some(at), at - 60, day) && is_due(Some(at), at - 2 * day, day), "a clock that went back");
         assert!(is_due(Some(at), at + 1, 0));
+    }
+
+    #[test]
+    fn lights_are_remembered() {
+        let one = lights_after(b"", "A", "ident", true);
+        assert_eq!(one, r#"{"fault":[],"ident":["A"]}"#);
+        let two = lights_after(one.as_bytes(), "B", "fault", true);
+        assert_eq!(two, r#"{"fault":["B"],"ident":["A"]}"#);
+        assert_eq!(lights_after(two.as_bytes(), "A", "ident", false), r#"{"fault":["B"],"ident":[]}"#);
+        assert_eq!(lights_after(b"[]", "A", "other", false), r#"{"fault":[],"ident":[]}"#);
     }
 
     #[test]

@@ -43,6 +43,7 @@ mod dashboard;
 mod describe;
 mod device;
 pub(crate) mod device_life;
+mod device_light;
 mod df;
 mod fs;
 mod health;
@@ -349,6 +350,7 @@ const TABLES: &[&[Cmd]] = &[
     crash::COMMANDS,
     device::COMMANDS,
     device_life::COMMANDS,
+    device_light::COMMANDS,
     rbd::COMMANDS,
     tell::COMMANDS,
     tell_mgr::COMMANDS,

@@ -13,6 +13,7 @@ mod fill;
 mod grow;
 mod keyring;
 mod ledger;
+mod light;
 mod links;
 pub mod options;
 mod peers;

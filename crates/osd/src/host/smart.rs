@@ -20,7 +20,7 @@ const LOOK: Duration = Duration::from_millis(10);
 const SYSTEM: &str = "/usr/sbin:/sbin";
 
 /// Drives are asked by one command at a time.
-static TURN: tokio::sync::Semaphore = tokio::sync::Semaphore::const_new(1);
+pub(super) static TURN: tokio::sync::Semaphore = tokio::sync::Semaphore::const_new(1);
 
 /// A drive: its name below `/dev`, and its id.
 pub(super) type Drive = (String, String);
@@ -45,7 +45,7 @@ fn drive(program: &Path, dev: &str, limit: Duration) -> Value {
         let failed = "smartctl failed";
         json!({"error": failed, "dev": path, "smartctl_error_code": EINVAL, "smartctl_output": text})
     };
-    let (out, status) = match run(program, &path, limit) {
+    let (out, status) = match run(program, &["-x", "--json=o", &path], limit) {
         Ok(r) => r,
         Err(e) => return failed(format!("error spawning smartctl: {e}")),
     };
@@ -61,10 +61,10 @@ fn drive(program: &Path, dev: &str, limit: Duration) -> Value {
 }
 
 /// The output of a program and its status; without a status it was ended. Error: it could not be started.
-fn run(program: &Path, dev: &str, limit: Duration) -> std::io::Result<(Vec<u8>, Option<ExitStatus>)> {
+pub(super) fn run(program: &Path, args: &[&str], limit: Duration) -> std::io::Result<(Vec<u8>, Option<ExitStatus>)> {
     let path = std::env::var("PATH").unwrap_or_default();
     let mut child = Command::new(program)
-        .args(["-x", "--json=o", dev])
+        .args(args)
         .env("PATH", format!("{path}:{SYSTEM}"))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -100,7 +100,7 @@ fn wait(child: &mut Child, end: Instant) -> Option<ExitStatus> {
 
 fn end_of(child: &mut Child) {
     if let Err(e) = child.kill().and_then(|()| child.wait()) {
-        tracing::warn!("smartctl cannot be ended: {e}");
+        tracing::warn!("a program that asks a drive cannot be ended: {e}");
     }
 }
 

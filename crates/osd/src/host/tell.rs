@@ -52,6 +52,15 @@ pub(super) const COMMANDS: &[Command] = &[
     Command { prefix: "dump_scrubs", args: &[], help: "print scheduled scrubs" },
     Command { prefix: "flush_pg_stats", args: &[], help: "flush pg stats" },
     Command { prefix: "get_mapped_pools", args: &[], help: "dump pools whose PG(s) are mapped to this OSD." },
+    Command {
+        prefix: "light",
+        args: &[
+            arg("devid", "CephString", false, false),
+            arg("enable", "CephString", false, false),
+            arg("light_type", "CephString", false, false),
+        ],
+        help: "switch the light of one of the OSD's drives: on or off, ident or fault",
+    },
     Command { prefix: "list_devices", args: &[], help: "list OSD devices." },
     Command { prefix: "objecter_requests", args: &[], help: "show in-progress osd requests" },
     Command { prefix: "scrub", args: PGID, help: "scrub pg" },
@@ -94,11 +103,9 @@ pub(super) async fn answer(host: &Rc<ControlHost>, prefix: &str, cmd: &Map<Strin
             Ok(json!(pools))
         }
         "list_devices" => Ok(devices(&host.metadata()).into()),
+        "light" => super::light::set(drives(host), super::light::Switch::of(cmd)?).await,
         "smart" => {
-            let text = |d: &Value, k: &str| d[k].as_str().unwrap_or_default().to_owned();
-            let drive = |d: &Value| (text(d, "device").trim_start_matches("/dev/").to_owned(), text(d, "device_id"));
-            let drives = devices(&host.metadata()).iter().map(drive).collect();
-            Ok(super::smart::probe(drives, cmd.get("devid").and_then(Value::as_str).map(str::to_owned)).await)
+            Ok(super::smart::probe(drives(host), cmd.get("devid").and_then(Value::as_str).map(str::to_owned)).await)
         }
         "objecter_requests" => Ok(host.requests()),
         _ => {
@@ -178,6 +185,13 @@ fn devices(metadata: &BTreeMap<String, String>) -> Vec<Value> {
         .filter(|d| !d.is_empty())
         .map(|d| json!({ "device": format!("/dev/{d}"), "device_id": ids.get(d).copied().unwrap_or_default() }))
         .collect()
+}
+
+/// The names and ids of the disks in an OSD's metadata.
+fn drives(host: &Rc<ControlHost>) -> Vec<super::smart::Drive> {
+    let text = |d: &Value, k: &str| d[k].as_str().unwrap_or_default().to_owned();
+    let drive = |d: &Value| (text(d, "device").trim_start_matches("/dev/").to_owned(), text(d, "device_id"));
+    devices(&host.metadata()).iter().map(drive).collect()
 }
 
 /// Ping times of at least `least` milliseconds, slowest first.

@@ -90,6 +90,7 @@ fn daemons(a: &mut Adder, state: &ClusterState, now: Now) {
     crate::command::device_life::alerts(state, now, |code, severity, n, text, lines| {
         a.add(code, severity, n, text, lines)
     });
+    crate::command::device_light::alerts(state, |code, severity, n, text, lines| a.add(code, severity, n, text, lines));
     let crashed = crate::command::crash::recent(state, now);
     a.add_some("RECENT_CRASH", Severity::Warn, "daemons have recently crashed", crashed);
     if state.options.cephx
