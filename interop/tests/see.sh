@@ -29,6 +29,19 @@ s=$(status belemnite doctor --json)
 [ "$s" = 0 ] || [ "$s" = 4 ]
 jq -e '.hosts[0].findings | map(.check) | unique | length >= 15' "$W/out" >/dev/null
 
+# Drift: the manager's second look tells that an OSD has become unable to open many files; a restart mends it.
+ceph config set mgr mgr/doctor/interval 5
+known() { ceph config-key ls | grep -q "mgr/doctor/hosts/$(uname -n)"; }
+wait_for 30 known
+expect "drift at first" "$(ceph health -f json | jq '.checks.HOST_DRIFT')" null
+prlimit --pid "$(cat "$W/c/run/osd.0.pid")" --nofile=4096:4096
+drifted() { ceph health detail | grep -q 'descriptors: warning since .*, was fine: at most 4096 open files'; }
+wait_for 60 drifted
+belemnite restart osd.0 >/dev/null
+mended() { ! drifted; }
+wait_for 60 mended
+ceph config set mgr mgr/doctor/interval 0
+
 # The bundle has no key of the cluster, no value of the config-key store, no secret option.
 ceph config-key set mgr/some/password 'hunter22 "and-more"' >/dev/null
 ceph config-key set plain "$(printf 'a-secret-line\nanother-line')" >/dev/null

@@ -159,6 +159,7 @@ pub const MODULE_OPTIONS: &[&str] = &[
     "mgr/devicehealth/self_heal",
     "mgr/devicehealth/sleep_interval",
     "mgr/devicehealth/warn_threshold",
+    "mgr/doctor/interval",
     "mgr/prometheus/server_addr",
     "mgr/prometheus/server_port",
     "mgr/snap_schedule/allow_m_granularity",

@@ -218,3 +218,35 @@ fn operators_switch_it_off() {
         assert_eq!(c.command(reader, &cmd, "").0, -13);
     }
 }
+
+/// What the manager keeps about hosts that became worse.
+#[test]
+fn hosts_that_became_worse_raise_alarm() {
+    let (mut c, admin) = cluster();
+    let key = "mgr/doctor/drift";
+    let entry = json!({
+        "host": "h1", "check": "governor", "was": "fine", "now": "warning", "what": "powersave on 8 CPUs",
+        "change": "cpupower frequency-set -g performance", "since": "2026-11-29T17:00:00.000000+0000",
+    });
+    let set = |c: &mut Cluster, v: Value| {
+        c.ok(admin, &json!({ "prefix": "config-key set", "key": key, "val": v.to_string() }));
+        health(c, admin).get("HOST_DRIFT").cloned()
+    };
+    let drift = set(&mut c, json!([entry])).unwrap();
+    assert_eq!(
+        (&drift["severity"], &drift["summary"]["message"]),
+        (&json!("HEALTH_WARN"), &json!("1 checks of hosts became worse"))
+    );
+    assert_eq!(
+        drift["detail"][0]["message"],
+        "h1: governor: warning since 2026-11-29T17:00:00.000000+0000, was fine: powersave on 8 CPUs; cpupower \
+         frequency-set -g performance"
+    );
+    // What another client wrote there.
+    for odd in [json!(null), json!({}), json!([1, {"host": 3}, {}]), json!("x".repeat(60_000))] {
+        assert_eq!(set(&mut c, odd), None);
+    }
+    assert_eq!(set(&mut c, json!([1, entry])).unwrap()["summary"]["count"], 1);
+    c.ok(admin, &json!({ "prefix": "config-key rm", "key": key }));
+    assert!(health(&mut c, admin).get("HOST_DRIFT").is_none());
+}

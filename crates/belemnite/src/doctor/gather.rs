@@ -1,6 +1,6 @@
 //! Runs scripts in shells, here and over ssh, with bounds on time, output and the number at a time.
 
-use super::facts::OUTPUT_MAX;
+use ::doctor::OUTPUT_MAX;
 use std::process::Stdio;
 use std::rc::Rc;
 use std::time::Duration;

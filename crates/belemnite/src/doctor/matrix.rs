@@ -1,7 +1,6 @@
 //! The network between hosts: each pings the others, with small packets and with the largest that its interfaces take.
 
-use super::facts::Facts;
-use super::finding::Finding;
+use ::doctor::{Facts, Finding};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -183,7 +182,7 @@ pub(super) fn json(links: &[Link], names: &[String]) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::finding::Severity;
+    use ::doctor::Severity;
 
     fn others() -> Vec<(usize, String)> {
         vec![(1, "10.0.0.2".into()), (2, "b.example".into()), (3, "x; rm".into())]

@@ -1,19 +1,15 @@
 //! `belemnite doctor`: looks at hosts for what costs an OSD speed or safety, and says how to change it.
 //!
-//! [`gather`] runs a shell script here or over ssh; all else is pure: texts to facts ([`facts`]), facts to findings
-//! ([`checks`], [`matrix`]), findings to text and JSON ([`finding`]).
+//! [`gather`] runs a shell script here or over ssh; all else is pure: the crate `doctor` makes facts and findings of its
+//! output, [`matrix`] findings about the network.
 //!
 //! Exit status: 0 without a warning, 4 with one, 1 if nothing could be looked at.
 
-mod checks;
-mod facts;
-mod finding;
 mod gather;
 mod matrix;
 
 use crate::cli::Ended;
-use facts::Facts;
-use finding::{Finding, HostReport, Severity};
+use ::doctor::{Facts, Finding, HostReport, Severity};
 use matrix::Link;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -58,7 +54,7 @@ fn targets(text: &str) -> Result<Vec<String>, Error> {
 
 fn report(host: &str, facts: Result<&Facts, &String>) -> HostReport {
     let (machine, findings, error) = match facts {
-        Ok(f) => (checks::machine(f), checks::all(f), None),
+        Ok(f) => (::doctor::machine(f), ::doctor::findings(f), None),
         Err(e) => (String::new(), Vec::new(), Some(e.clone())),
     };
     HostReport { host: host.to_owned(), machine, findings, error }
@@ -126,7 +122,7 @@ impl Seen {
 /// Looks at this host.
 async fn this_host() -> Seen {
     let build = if cfg!(debug_assertions) { "debug" } else { "release" };
-    let gathered = gather::here(&format!("{}echo {build} | say build\n", facts::script())).await;
+    let gathered = gather::here(&format!("{}echo {build} | say build\n", ::doctor::script())).await;
     let facts = gathered.map(|g| Facts::parse(&g.output));
     let name = facts.as_ref().map_or("this host", |f| f.command("name")).to_owned();
     Seen { reports: vec![report(&name, facts.as_ref())], links: Vec::new() }
@@ -134,7 +130,7 @@ async fn this_host() -> Seen {
 
 /// Looks at hosts over ssh.
 async fn hosts(ssh: &str, targets: &[String]) -> Seen {
-    let script = format!("{}echo \"$SSH_CONNECTION\" | say ssh\n", facts::script());
+    let script = format!("{}echo \"$SSH_CONNECTION\" | say ssh\n", ::doctor::script());
     let all = gather::each(ssh, targets.iter().map(|t| (t.clone(), script.clone())).collect()).await;
     let facts: Vec<Result<Facts, String>> =
         all.iter().map(|g| g.as_ref().map(|g| Facts::parse(&g.output)).map_err(Clone::clone)).collect();

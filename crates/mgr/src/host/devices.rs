@@ -311,7 +311,7 @@ impl Service {
 }
 
 /// Waits for all of these, which run at the same time.
-async fn together<F: Future>(all: Vec<F>) -> Vec<F::Output> {
+pub(super) async fn together<F: Future>(all: Vec<F>) -> Vec<F::Output> {
     let mut waiting: Vec<_> = all.into_iter().map(Box::pin).map(Some).collect();
     let mut done: Vec<Option<F::Output>> = waiting.iter().map(|_| None).collect();
     std::future::poll_fn(|cx| {

@@ -1,6 +1,7 @@
 //! Parts of the manager that need a client of the cluster.
 
 mod devices;
+mod drift;
 mod files;
 pub mod forward;
 pub mod images;

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 pub mod checks;
 mod fs_checks;
+mod host_checks;
 mod osd_checks;
 mod pg_checks;
 mod scrub_checks;

@@ -2,7 +2,8 @@
 //!
 //! As with `smart`, the programs run beside the reactors, with bounded time, as the OSD's user.
 
-use super::smart::{Drive, TURN, run};
+use super::child;
+use super::smart::{Drive, OUTPUT_MAX, TURN};
 use base::errno::{EINVAL, ENOENT, Errno};
 use serde_json::{Map, Value, json};
 use std::io::ErrorKind;
@@ -66,7 +67,7 @@ fn by(dir: &Path, dev: &str, s: &Switch) -> Result<Value, (Errno, String)> {
     let mut failed = Vec::new();
     for (program, args) in [("lsmcli", s.lsmcli(&path)), ("ledctl", s.ledctl(&path))] {
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        match run(&dir.join(program), &args, TIME_MAX) {
+        match child::run(&dir.join(program), &args, OUTPUT_MAX, TIME_MAX) {
             Ok((_, Some(status))) if status.success() => return Ok(json!({"program": program, "dev": path})),
             Ok((_, Some(status))) => failed.push(format!("{program} returned an error ({status})")),
             Ok((_, None)) => failed.push(format!("{program} did not end within {} s", TIME_MAX.as_secs())),

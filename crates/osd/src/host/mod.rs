@@ -5,8 +5,10 @@
 
 mod about;
 mod bench;
+mod child;
 mod commands;
 mod control;
+mod doctor;
 mod dump;
 mod ending;
 mod fill;

@@ -3,21 +3,16 @@
 //! The program runs beside the reactors, with bounded output and time. Failures are JSON too, with the fields that Ceph's
 //! OSDs give (`block_device_get_metrics`).
 
+use super::child;
 use base::errno::EINVAL;
 use serde_json::{Map, Value, json};
-use std::io::Read;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Longest output that is read.
-const OUTPUT_MAX: u64 = 256 << 10;
+pub(super) const OUTPUT_MAX: u64 = 256 << 10;
 /// Time limit for one drive; that of Ceph (`osd_smart_report_timeout`) is as long.
 const TIME_MAX: Duration = Duration::from_secs(5);
-/// Interval at which the end of the program is looked for.
-const LOOK: Duration = Duration::from_millis(10);
-/// Directories for system programs that a daemon's `PATH` may lack.
-const SYSTEM: &str = "/usr/sbin:/sbin";
 
 /// Drives are asked by one command at a time.
 pub(super) static TURN: tokio::sync::Semaphore = tokio::sync::Semaphore::const_new(1);
@@ -45,7 +40,7 @@ fn drive(program: &Path, dev: &str, limit: Duration) -> Value {
         let failed = "smartctl failed";
         json!({"error": failed, "dev": path, "smartctl_error_code": EINVAL, "smartctl_output": text})
     };
-    let (out, status) = match run(program, &["-x", "--json=o", &path], limit) {
+    let (out, status) = match child::run(program, &["-x", "--json=o", &path], OUTPUT_MAX, limit) {
         Ok(r) => r,
         Err(e) => return failed(format!("error spawning smartctl: {e}")),
     };
@@ -57,50 +52,6 @@ fn drive(program: &Path, dev: &str, limit: Duration) -> Value {
         _ => json!({
             "error": "smartctl returned invalid JSON", "dev": path, "smartctl_output": String::from_utf8_lossy(&out),
         }),
-    }
-}
-
-/// The output of a program and its status; without a status it was ended. Error: it could not be started.
-pub(super) fn run(program: &Path, args: &[&str], limit: Duration) -> std::io::Result<(Vec<u8>, Option<ExitStatus>)> {
-    let path = std::env::var("PATH").unwrap_or_default();
-    let mut child = Command::new(program)
-        .args(args)
-        .env("PATH", format!("{path}:{SYSTEM}"))
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()?;
-    let out = child.stdout.take();
-    let (tx, rx) = std::sync::mpsc::channel();
-    std::thread::Builder::new().name("smart".into()).spawn(move || {
-        let mut text = Vec::new();
-        let read = out.map(|o| o.take(OUTPUT_MAX).read_to_end(&mut text));
-        // Nobody waits any more if the program took too long.
-        let _ = tx.send(if matches!(read, Some(Ok(_))) { text } else { Vec::new() });
-    })?;
-    let end = Instant::now() + limit;
-    let text = rx.recv_timeout(limit).ok();
-    let status = if text.is_some() { wait(&mut child, end) } else { None };
-    if status.is_none() {
-        end_of(&mut child);
-    }
-    Ok((text.unwrap_or_default(), status))
-}
-
-/// The status of a program that ends in time.
-fn wait(child: &mut Child, end: Instant) -> Option<ExitStatus> {
-    loop {
-        match child.try_wait() {
-            Ok(Some(s)) => return Some(s),
-            Ok(None) if Instant::now() < end => std::thread::sleep(LOOK),
-            _ => return None,
-        }
-    }
-}
-
-fn end_of(child: &mut Child) {
-    if let Err(e) = child.kill().and_then(|()| child.wait()) {
-        tracing::warn!("a program that asks a drive cannot be ended: {e}");
     }
 }
 

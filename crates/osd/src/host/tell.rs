@@ -48,6 +48,7 @@ pub(super) const COMMANDS: &[Command] = &[
         args: &[arg("value", "CephInt", true, false)],
         help: "Dump osd heartbeat network ping times",
     },
+    Command { prefix: "doctor", args: &[], help: "what costs this OSD speed or safety on its host" },
     Command { prefix: "dump_scrub_reservations", args: &[], help: "show scrub reservations" },
     Command { prefix: "dump_scrubs", args: &[], help: "print scheduled scrubs" },
     Command { prefix: "flush_pg_stats", args: &[], help: "flush pg stats" },
@@ -107,6 +108,7 @@ pub(super) async fn answer(host: &Rc<ControlHost>, prefix: &str, cmd: &Map<Strin
         "smart" => {
             Ok(super::smart::probe(drives(host), cmd.get("devid").and_then(Value::as_str).map(str::to_owned)).await)
         }
+        "doctor" => super::doctor::report().await,
         "objecter_requests" => Ok(host.requests()),
         _ => {
             let least = match cmd.get("value") {

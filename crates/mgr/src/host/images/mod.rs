@@ -157,6 +157,7 @@ impl Service {
             self.run_tasks(),
             self.run_perf(),
             self.run_files(),
+            self.watch_hosts(),
             Rc::clone(&self).run_volumes(),
             self.run_snap_schedules(),
             self.run_scrapes(),

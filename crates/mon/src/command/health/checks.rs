@@ -87,6 +87,7 @@ fn daemons(a: &mut Adder, state: &ClusterState, now: Now) {
     if !state.mgrmap.available {
         a.add("MGR_DOWN", Severity::Warn, 1, "no active mgr".into(), Vec::new());
     }
+    super::host_checks::add(a, state);
     crate::command::device_life::alerts(state, now, |code, severity, n, text, lines| {
         a.add(code, severity, n, text, lines)
     });

@@ -5,11 +5,11 @@ mod drive;
 mod nic;
 mod system;
 
-use super::facts::Facts;
-use super::finding::Finding;
+use crate::facts::Facts;
+use crate::finding::Finding;
 
 /// Findings of all checks, in a fixed order. Each check has at least one.
-pub(super) fn all(f: &Facts) -> Vec<Finding> {
+pub(crate) fn all(f: &Facts) -> Vec<Finding> {
     let mut out = Vec::new();
     for check in [
         cpu::idle_states,
@@ -38,7 +38,7 @@ pub(super) fn all(f: &Facts) -> Vec<Finding> {
 }
 
 /// One line about a machine.
-pub(super) fn machine(f: &Facts) -> String {
+pub fn machine(f: &Facts) -> String {
     let cpu = f.text("/proc/cpuinfo");
     let model =
         cpu.lines().find_map(|l| l.strip_prefix("model name")?.split(':').nth(1)).unwrap_or("processor unknown");
@@ -68,7 +68,7 @@ fn names<S: AsRef<str>>(all: &[S]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::finding::Severity;
+    use crate::finding::Severity;
 
     /// Findings of a check on a host with these facts.
     #[track_caller]

@@ -9,7 +9,7 @@ const WORD_MAX: usize = 200;
 
 /// Weight of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Severity {
+pub enum Severity {
     /// As it should be.
     Fine,
     /// The host does not tell.
@@ -21,7 +21,9 @@ pub(super) enum Severity {
 }
 
 impl Severity {
-    fn word(self) -> &'static str {
+    /// Its name in texts and JSON.
+    #[must_use]
+    pub fn word(self) -> &'static str {
         match self {
             Self::Fine => "fine",
             Self::Unknown => "unknown",
@@ -29,21 +31,27 @@ impl Severity {
             Self::Warning => "warning",
         }
     }
+
+    /// The weight with this name.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        [Self::Fine, Self::Unknown, Self::Note, Self::Warning].into_iter().find(|s| s.word() == word)
+    }
 }
 
 /// Result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Finding {
+pub struct Finding {
     /// Name of the check.
-    pub(super) check: &'static str,
+    pub check: &'static str,
     /// Weight.
-    pub(super) severity: Severity,
+    pub severity: Severity,
     /// The state that was found.
-    pub(super) what: String,
+    pub what: String,
     /// Cost of the state; empty if it is fine.
-    pub(super) cost: &'static str,
+    pub cost: &'static str,
     /// How to change it; empty if it is fine.
-    pub(super) change: String,
+    pub change: String,
 }
 
 impl Finding {
@@ -55,32 +63,22 @@ impl Finding {
     }
 
     /// Nothing to change.
-    pub(super) fn fine(check: &'static str, what: impl Into<String>) -> Self {
+    pub fn fine(check: &'static str, what: impl Into<String>) -> Self {
         Self::new(check, Severity::Fine, what)
     }
 
     /// Nothing to be read.
-    pub(super) fn unknown(check: &'static str, what: impl Into<String>) -> Self {
+    pub fn unknown(check: &'static str, what: impl Into<String>) -> Self {
         Self::new(check, Severity::Unknown, what)
     }
 
     /// A state that may be intended.
-    pub(super) fn note(
-        check: &'static str,
-        what: impl Into<String>,
-        cost: &'static str,
-        change: impl Into<String>,
-    ) -> Self {
+    pub fn note(check: &'static str, what: impl Into<String>, cost: &'static str, change: impl Into<String>) -> Self {
         Self { cost, change: change.into(), ..Self::new(check, Severity::Note, what) }
     }
 
     /// A state to change.
-    pub(super) fn warn(
-        check: &'static str,
-        what: impl Into<String>,
-        cost: &'static str,
-        change: impl Into<String>,
-    ) -> Self {
+    pub fn warn(check: &'static str, what: impl Into<String>, cost: &'static str, change: impl Into<String>) -> Self {
         Self { cost, change: change.into(), ..Self::new(check, Severity::Warning, what) }
     }
 
@@ -97,26 +95,26 @@ impl Finding {
 
 /// A host with its findings, or the reason why there are none.
 #[derive(Clone, Debug)]
-pub(super) struct HostReport {
+pub struct HostReport {
     /// Name, as given to ssh, or that of this host.
-    pub(super) host: String,
+    pub host: String,
     /// One line about the machine.
-    pub(super) machine: String,
+    pub machine: String,
     /// Findings in the order of the checks.
-    pub(super) findings: Vec<Finding>,
+    pub findings: Vec<Finding>,
     /// Why the host could not be looked at.
-    pub(super) error: Option<String>,
+    pub error: Option<String>,
 }
 
 impl HostReport {
     /// The most serious weight; a host that could not be looked at is a warning.
-    pub(super) fn worst(&self) -> Severity {
+    pub fn worst(&self) -> Severity {
         let worst = self.findings.iter().map(|f| f.severity).max().unwrap_or(Severity::Fine);
         if self.error.is_some() { Severity::Warning } else { worst }
     }
 
     /// The report as JSON.
-    pub(super) fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         json!({
             "host": self.host,
             "machine": self.machine,
@@ -126,7 +124,7 @@ impl HostReport {
     }
 
     /// The report as text, the most serious findings first.
-    pub(super) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let mut out = format!("{}: {}\n", clean(&self.host), self.machine);
         if let Some(e) = &self.error {
             let _ = writeln!(out, "  error    {}", clean(e));

@@ -1,8 +1,8 @@
 //! Checks of processors: idle states, governor, shortage, instructions, temperature.
 
-use super::super::facts::Facts;
-use super::super::finding::Finding;
 use super::names;
+use crate::facts::Facts;
+use crate::finding::Finding;
 
 const CPU: &str = "/sys/devices/system/cpu/";
 const IDLE: &str = "/sys/devices/system/cpu/cpu0/cpuidle/";

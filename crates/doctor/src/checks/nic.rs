@@ -1,8 +1,8 @@
 //! Checks of network interfaces that have a device: speed, MTU, offloads, errors.
 
-use super::super::facts::Facts;
-use super::super::finding::Finding;
 use super::names;
+use crate::facts::Facts;
+use crate::finding::Finding;
 
 const NET: &str = "/sys/class/net/";
 

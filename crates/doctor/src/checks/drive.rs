@@ -1,8 +1,8 @@
 //! Checks of drives, by what the kernel has counted since the boot: latency against the class, flushes, scheduler.
 
-use super::super::facts::Facts;
-use super::super::finding::Finding;
 use super::names;
+use crate::facts::Facts;
+use crate::finding::Finding;
 
 const BLOCK: &str = "/sys/block/";
 /// Operations that a mean needs to be looked at.

@@ -1,9 +1,9 @@
 //! Checks of the whole machine: IOMMU, NUMA, kernel, descriptors, clock, memory.
 
-use super::super::facts::Facts;
-use super::super::finding::Finding;
 use super::cpu::pressure;
 use super::names;
+use crate::facts::Facts;
+use crate::finding::Finding;
 
 /// Translation of device addresses: strict translation costs on every I/O.
 pub(super) fn iommu(f: &Facts) -> Vec<Finding> {
@@ -108,7 +108,7 @@ pub(super) fn descriptors(f: &Facts) -> Vec<Finding> {
     let Some(hard) = line.and_then(|l| l.split_whitespace().nth(1)) else {
         return vec![Finding::unknown(CHECK, "no limit is told")];
     };
-    let what = format!("at most {hard} open files in this shell");
+    let what = format!("at most {hard} open files");
     match hard.parse::<u64>() {
         Ok(n) if n < net::descriptors::WANTED => vec![Finding::warn(
             CHECK,

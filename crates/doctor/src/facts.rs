@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 /// Longest output of the script that is read, in bytes.
-pub(super) const OUTPUT_MAX: usize = 4 << 20;
+pub const OUTPUT_MAX: usize = 4 << 20;
 /// Most entries of a host.
 const ENTRIES_MAX: usize = 20_000;
 /// Longest text of an entry, in bytes.
@@ -58,7 +58,7 @@ const FILES: &[&str] = &[
 ];
 
 /// The script. It changes nothing, and goes on when a file or a command does not exist.
-pub(super) fn script() -> String {
+pub fn script() -> String {
     format!(
         "LC_ALL=C; PATH=$PATH:/usr/sbin:/sbin; export LC_ALL PATH\n\
          say() {{ sed \"s|^|/cmd/$1:|\"; }}\n\
@@ -78,13 +78,13 @@ pub(super) fn script() -> String {
 
 /// Facts about a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Facts {
+pub struct Facts {
     texts: BTreeMap<String, String>,
 }
 
 impl Facts {
     /// Reads the script's output: lines `PATH:TEXT`. Other lines are ignored.
-    pub(super) fn parse(output: &[u8]) -> Self {
+    pub fn parse(output: &[u8]) -> Self {
         let output = output.get(..OUTPUT_MAX).unwrap_or(output);
         let mut me = Self::default();
         for line in String::from_utf8_lossy(output).lines() {
@@ -102,22 +102,22 @@ impl Facts {
     }
 
     /// The text of an entry without blanks at its ends; empty if there is none.
-    pub(super) fn text(&self, path: &str) -> &str {
+    pub fn text(&self, path: &str) -> &str {
         self.texts.get(path).map_or("", |t| t.trim())
     }
 
     /// The number in an entry.
-    pub(super) fn number(&self, path: &str) -> Option<f64> {
+    pub fn number(&self, path: &str) -> Option<f64> {
         self.text(path).parse().ok().filter(|n: &f64| n.is_finite())
     }
 
     /// Output of a command of the script.
-    pub(super) fn command(&self, name: &str) -> &str {
+    pub fn command(&self, name: &str) -> &str {
         self.text(&format!("/cmd/{name}"))
     }
 
     /// Entries whose path is `before`, one name, and `after`: pairs of name and text.
-    pub(super) fn each<'a>(&'a self, before: &'a str, after: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
+    pub fn each<'a>(&'a self, before: &'a str, after: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
         let from = self.texts.range(before.to_owned()..).take_while(move |(p, _)| p.starts_with(before));
         from.filter_map(move |(p, t)| {
             let name = p.strip_prefix(before)?.strip_suffix(after)?;
@@ -126,19 +126,19 @@ impl Facts {
     }
 
     /// The number on the line of a text that begins with `key`, such as `MemTotal:`.
-    pub(super) fn on_line(&self, path: &str, key: &str) -> Option<f64> {
+    pub fn on_line(&self, path: &str, key: &str) -> Option<f64> {
         self.text(path).lines().find_map(|l| l.strip_prefix(key)?.split_whitespace().next()?.parse().ok())
     }
 
     /// Number of entries.
     #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.texts.len()
     }
 }
 
 /// A text without control characters, which could change a terminal.
-pub(super) fn clean(text: &str) -> String {
+pub fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\t' { '?' } else { c }).collect()
 }
 

@@ -1,0 +1,23 @@
+//! What costs an OSD speed or safety on its host: facts in, findings out.
+//!
+//! A shell script ([`script`]) collects [`Facts`], here or on another host; [`findings`] judges them, and [`worse`] tells
+//! which checks a host passed better before. Pure: who runs the script has its output from outside, so every text is
+//! bounded and clean.
+
+#![forbid(unsafe_code)]
+
+mod checks;
+mod drift;
+mod facts;
+mod finding;
+
+pub use checks::machine;
+pub use drift::{CHECKS_MAX, Grade, Grades, Worse, graded, grades_from_json, grades_to_json, worse};
+pub use facts::{Facts, OUTPUT_MAX, clean, script};
+pub use finding::{Finding, HostReport, Severity};
+
+/// Findings of all checks, in a fixed order. Each check has at least one.
+#[must_use]
+pub fn findings(f: &Facts) -> Vec<Finding> {
+    checks::all(f)
+}

@@ -1,0 +1,271 @@
+//! Watches hosts for drift: one OSD at each address is asked now and then what costs it speed or safety there (`doctor`),
+//! and what became worse is kept for the health check `HOST_DRIFT`.
+//!
+//! The monitors' `config-key` store has the best grades of a host at `mgr/doctor/hosts/<host>`, and what is worse now at
+//! [`DRIFT`].
+//!
+//! Invariants:
+//!  1. A check is told only if two looks in a row found it worse; so is its end, at the next look.
+//!  2. A round asks [`HOSTS_MAX`] hosts at most, each for a bounded time; it writes only what has changed.
+
+use super::devices::{ask, together};
+use super::images::Service;
+use base::errno::{EAGAIN, EIO, ENOENT, ETIMEDOUT, Errno};
+use base::{EntityAddr, EntityKind, Utime};
+use bytes::Bytes;
+use client::host::Client;
+use cluster::OsdMap;
+use doctor::{Grade, Worse, graded, grades_from_json, grades_to_json, worse};
+use reactor::clock;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// Key of what is worse now.
+const DRIFT: &str = "mgr/doctor/drift";
+/// Prefix of the keys with the best grades of hosts.
+const HOSTS: &str = "mgr/doctor/hosts/";
+/// Seconds between two rounds, unless an option says otherwise.
+const INTERVAL: u64 = 3600;
+/// Longest wait for the second look at what is found worse.
+const AGAIN: Duration = Duration::from_secs(60);
+/// Time after which the option is read again.
+const REFRESH: Duration = Duration::from_secs(5);
+/// Most hosts of a round.
+const HOSTS_MAX: usize = 1024;
+/// Hosts that are asked at a time.
+const AT_ONCE: usize = 16;
+/// Time limit for a host's answer.
+const ANSWER_MAX: Duration = Duration::from_secs(15);
+/// Most checks that are told, of all hosts, and most bytes of their entries: a key takes 64 KiB.
+const TOLD_MAX: (usize, usize) = (100, 48 << 10);
+/// Keys of hosts that do not answer are kept until they are this many more than twice those that do.
+const ABSENT_MAX: usize = 64;
+
+type Failed = (Errno, String);
+
+/// A check of a host.
+type Place = (String, String);
+
+/// What was found in the last round.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    /// Checks that were found worse.
+    last: BTreeSet<Place>,
+}
+
+impl Watch {
+    /// Entries of [`DRIFT`] after a round that found `found` by host, and true if a second look is due soon. `told` are the
+    /// entries so far.
+    fn round(&mut self, found: &BTreeMap<String, Vec<Worse>>, told: &Value, now: Utime) -> (Value, bool) {
+        let place = |v: &Value| Some((v["host"].as_str()?.to_owned(), v["check"].as_str()?.to_owned()));
+        let told: BTreeMap<Place, &Value> =
+            told.as_array().into_iter().flatten().filter_map(|v| Some((place(v)?, &v["since"]))).collect();
+        let all = || found.iter().flat_map(|(host, all)| all.iter().map(move |w| ((host.clone(), w.check.clone()), w)));
+        let since_now = Value::from(now.iso());
+        let (mut out, mut bytes) = (Vec::new(), 0);
+        for (place, w) in all().filter(|(p, _)| told.contains_key(p) || self.last.contains(p)).take(TOLD_MAX.0) {
+            let entry = json!({
+                "host": place.0, "check": place.1, "was": w.was.word(), "now": w.now.severity.word(),
+                "what": w.now.what, "change": w.now.change,
+                "since": told.get(&place).copied().unwrap_or(&since_now),
+            });
+            bytes += entry.to_string().len();
+            if bytes > TOLD_MAX.1 {
+                break;
+            }
+            out.push(entry);
+        }
+        let unsure = all().any(|(p, _)| !told.contains_key(&p) && !self.last.contains(&p));
+        self.last = all().map(|(p, _)| p).collect();
+        (out.into(), unsure)
+    }
+}
+
+/// The first OSD that is up at each address.
+fn hosts(map: &OsdMap) -> Vec<EntityAddr> {
+    let mut all: BTreeMap<IpAddr, EntityAddr> = BTreeMap::new();
+    for osd in map.osds().filter(|o| map.is_up(*o)) {
+        let Some(addr) = map.client_addr(osd).and_then(|a| a.msgr2().copied()) else { continue };
+        let Some(socket) = addr.sock else { continue };
+        if all.len() >= HOSTS_MAX {
+            break;
+        }
+        all.entry(socket.ip()).or_insert(addr);
+    }
+    all.into_values().collect()
+}
+
+/// What an OSD finds on its host.
+async fn look(c: &Client, addr: EntityAddr) -> Result<(String, BTreeMap<String, Grade>), Failed> {
+    let cmd = json!({"prefix": "doctor", "format": "json"}).to_string();
+    let answer = match tokio::time::timeout(ANSWER_MAX, c.tell(EntityKind::OSD, addr, &cmd)).await {
+        Ok(Ok(r)) if r.rc < 0 => return Err((r.rc, r.status)),
+        Ok(Ok(r)) => r.out,
+        Ok(Err(e)) => return Err((EAGAIN, e.to_string())),
+        Err(_) => return Err((ETIMEDOUT, "no answer".to_owned())),
+    };
+    let report: Value = serde_json::from_slice(&answer).map_err(|e| (EIO, e.to_string()))?;
+    graded(&report).ok_or_else(|| (EIO, "the answer is no report about a host".to_owned()))
+}
+
+/// The JSON of a key; null if the key does not exist.
+async fn stored(c: &Client, key: &str) -> Result<Value, Failed> {
+    match ask(c, json!({"prefix": "config-key get", "key": key})).await {
+        Ok(v) => Ok(serde_json::from_slice(&v).unwrap_or_default()),
+        Err((ENOENT, _)) => Ok(Value::Null),
+        Err(e) => Err(e),
+    }
+}
+
+impl Service {
+    /// Seconds between two rounds; `None` if hosts are not watched.
+    fn doctor_interval(&self) -> Option<Duration> {
+        let option = self.monitor.stored_option("mgr", "mgr/doctor/interval");
+        let every = option.and_then(|v| v.trim().parse().ok()).unwrap_or(INTERVAL);
+        (every > 0).then(|| Duration::from_secs(every))
+    }
+
+    /// Looks at the hosts in rounds; never completes.
+    pub(super) async fn watch_hosts(&self) {
+        let mut watch = Watch::default();
+        let mut last: Option<tokio::time::Instant> = None;
+        let mut soon = false;
+        loop {
+            let due = self.doctor_interval().is_some_and(|every| {
+                let wait = if soon { every.min(AGAIN) } else { every };
+                last.is_none_or(|l| l.elapsed() >= wait)
+            });
+            if due && self.has_osds() {
+                last = Some(tokio::time::Instant::now());
+                match self.look_at_hosts(&mut watch).await {
+                    Ok(unsure) => soon = unsure,
+                    Err((e, text)) => {
+                        tracing::debug!("mgr: hosts are not looked at this time: {text} ({})", base::errno::name(e));
+                    }
+                }
+            }
+            tokio::time::sleep(REFRESH).await;
+        }
+    }
+
+    fn has_osds(&self) -> bool {
+        let map = self.monitor.osdmap();
+        map.osds().any(|o| map.is_up(o))
+    }
+
+    /// A round; true if a second look is due soon.
+    async fn look_at_hosts(&self, watch: &mut Watch) -> Result<bool, Failed> {
+        let c = self.connect().await.map_err(|e| (e, "the cluster does not answer".to_owned()))?;
+        let addrs = hosts(&self.monitor.osdmap());
+        let mut found: BTreeMap<String, Vec<Worse>> = BTreeMap::new();
+        for some in addrs.chunks(AT_ONCE) {
+            let asked = some.iter().map(|a| look(&c, *a)).collect();
+            for (addr, answer) in some.iter().zip(together(asked).await) {
+                match answer {
+                    Ok((host, now)) if !found.contains_key(&host) => {
+                        let all = self.compare(&c, &host, &now).await?;
+                        found.insert(host, all);
+                    }
+                    Ok(_) => {}
+                    Err((_, text)) => tracing::debug!("mgr: no look at the host of {addr}: {text}"),
+                }
+            }
+        }
+        let told = stored(&c, DRIFT).await?;
+        let (new, unsure) = watch.round(&found, &told, clock::now().wall);
+        let none = new.as_array().is_none_or(Vec::is_empty);
+        match (none, told.is_null()) {
+            (true, false) => drop(ask(&c, json!({"prefix": "config-key rm", "key": DRIFT})).await?),
+            (false, _) if new != told => {
+                ask(&c, json!({"prefix": "config-key set", "key": DRIFT, "val": new.to_string()})).await?;
+            }
+            _ => {}
+        }
+        self.forget_hosts(&c, &found).await?;
+        Ok(unsure)
+    }
+
+    /// What is worse on a host than its best grades, which are kept.
+    async fn compare(&self, c: &Client, host: &str, now: &BTreeMap<String, Grade>) -> Result<Vec<Worse>, Failed> {
+        let key = format!("{HOSTS}{host}");
+        let known = grades_from_json(&stored(c, &key).await?);
+        let mut best = known.clone();
+        let all = worse(&mut best, now);
+        if best != known {
+            ask(c, json!({"prefix": "config-key set", "key": key, "val": grades_to_json(&best).to_string()})).await?;
+        }
+        Ok(all)
+    }
+
+    /// Removes the grades of hosts that do not answer, if they are many.
+    async fn forget_hosts(&self, c: &Client, found: &BTreeMap<String, Vec<Worse>>) -> Result<(), Failed> {
+        let all: Bytes = ask(c, json!({"prefix": "config-key ls", "format": "json"})).await?;
+        let all: Vec<String> = serde_json::from_slice(&all).unwrap_or_default();
+        let of_hosts: Vec<&str> = all.iter().filter_map(|k| k.strip_prefix(HOSTS)).collect();
+        if of_hosts.len() <= 2 * found.len() + ABSENT_MAX {
+            return Ok(());
+        }
+        for host in of_hosts.into_iter().filter(|h| !found.contains_key(*h)) {
+            ask(c, json!({"prefix": "config-key rm", "key": format!("{HOSTS}{host}")})).await?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use doctor::Severity;
+
+    fn found(all: &[(&str, &str)]) -> BTreeMap<String, Vec<Worse>> {
+        let mut out: BTreeMap<String, Vec<Worse>> = BTreeMap::new();
+        for (host, check) in all {
+            let now = Grade { severity: Severity::Warning, what: "bad".into(), change: "mend it".into() };
+            out.entry((*host).into()).or_default().push(Worse { check: (*check).into(), was: Severity::Fine, now });
+        }
+        out
+    }
+
+    fn at(sec: u32) -> Utime {
+        Utime { sec, nsec: 0 }
+    }
+
+    fn told(v: &Value) -> Vec<(String, String, String)> {
+        let text = |v: &'_ Value, k: &str| v[k].as_str().unwrap_or_default().to_owned();
+        v.as_array().unwrap().iter().map(|v| (text(v, "host"), text(v, "check"), text(v, "since"))).collect()
+    }
+
+    #[test]
+    fn two_looks_tell_and_one_takes_back() {
+        let mut w = Watch::default();
+        let (none, unsure) = w.round(&found(&[("a", "mtu")]), &Value::Null, at(100));
+        assert_eq!((told(&none).len(), unsure), (0, true));
+        let (one, unsure) = w.round(&found(&[("a", "mtu"), ("b", "clock")]), &none, at(160));
+        let since = at(160).iso();
+        assert_eq!((told(&one), unsure), (vec![("a".to_owned(), "mtu".to_owned(), since)], true));
+        // A manager that has just taken over goes on with what is told.
+        let mut other = Watch::default();
+        let (same, unsure) = other.round(&found(&[("a", "mtu")]), &one, at(3760));
+        assert_eq!((&same, unsure), (&one, false));
+        let (gone, unsure) = other.round(&found(&[("a", "other")]), &one, at(7360));
+        assert_eq!((told(&gone).len(), unsure), (0, true));
+    }
+
+    #[test]
+    fn what_is_told_fits_a_key() {
+        let checks: Vec<String> = (0..doctor::CHECKS_MAX).map(|i| format!("check{i}")).collect();
+        let hosts: Vec<String> = (0..100).map(|i| format!("{}{i}", "\u{1f980}".repeat(296))).collect();
+        let all: Vec<(&str, &str)> =
+            hosts.iter().flat_map(|h| checks.iter().map(move |c| (h.as_str(), c.as_str()))).collect();
+        let mut w = Watch::default();
+        w.round(&found(&all), &Value::Null, at(1));
+        let (v, _) = w.round(&found(&all), &Value::Null, at(2));
+        assert!(told(&v).len() > 20 && v.to_string().len() < 64 << 10);
+        let all = found(&(0..200).map(|_| ("a", "mtu")).collect::<Vec<_>>());
+        let (v, _) = w.round(&all, &Value::Null, at(3));
+        let (v, _) = w.round(&all, &v, at(4));
+        assert_eq!(told(&v).len(), TOLD_MAX.0);
+    }
+}
