@@ -38,7 +38,7 @@ fn order(a: &[u8], b: &[u8]) -> Ordering {
     if a.is_empty() || b.is_empty() { a.len().cmp(&b.len()) } else { a.cmp(b) }
 }
 
-/// What differs most often is compared first.
+/// Compares the numbers first: they differ most often.
 impl PartialEq for HObject {
     fn eq(&self, o: &Self) -> bool {
         let numbers = |h: &Self| (h.hash, h.snap, h.pool, h.max);

@@ -8,18 +8,19 @@
 
 use crate::crc::{BLOCK, SEED, append, crc32c};
 use bytes::Bytes;
+use smallvec::SmallVec;
 use std::fmt;
 use std::sync::Arc;
 
-/// Least bytes for which checksums of blocks are kept. Shorter data is summed again faster than this is set up.
-pub const SUMMED_MIN: usize = 64 << 10;
+/// Least bytes for which checksums of blocks are kept: one block.
+pub const SUMMED_MIN: usize = BLOCK;
 
 /// A buffer with the crc32c of each of its blocks from [`SEED`].
 #[derive(PartialEq, Eq)]
 pub struct Summed {
     bytes: Bytes,
     /// Checksums of the whole blocks, in order.
-    blocks: Vec<u32>,
+    blocks: SmallVec<[u32; 4]>,
     crc: u32,
 }
 
@@ -29,7 +30,7 @@ impl Summed {
     pub fn new(bytes: Bytes) -> Self {
         let chunks = bytes.chunks_exact(BLOCK);
         let tail = chunks.remainder();
-        let blocks: Vec<u32> = chunks.map(|c| crc32c(SEED, c)).collect();
+        let blocks: SmallVec<[u32; 4]> = chunks.map(|c| crc32c(SEED, c)).collect();
         let crc = crc32c(join(&blocks), tail);
         Self { bytes, blocks, crc }
     }

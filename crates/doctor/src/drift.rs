@@ -1,4 +1,4 @@
-//! Which checks of a host became worse than they once were.
+//! Drift: checks of a host that became worse than they once were.
 //!
 //! A check's grade is that of its most serious finding. The best grade that a host had in a check is kept, so what was
 //! amiss when the host was first looked at is no drift, and what was put right counts from then on.
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_host_does_not_tell_is_no_drift() {
+    fn silence_of_a_host_is_no_drift() {
         let mut best = Grades::new();
         look(&mut best, vec![Finding::fine("clock", "good")]);
         assert!(look(&mut best, vec![Finding::unknown("clock", "silent")]).is_empty());

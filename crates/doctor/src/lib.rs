@@ -1,4 +1,4 @@
-//! What costs an OSD speed or safety on its host: facts in, findings out.
+//! Findings about a host: its facts in, what costs an OSD speed or safety there out.
 //!
 //! A shell script ([`script`]) collects [`Facts`], here or on another host; [`findings`] judges them, and [`worse`] tells
 //! which checks a host passed better before. Pure: who runs the script has its output from outside, so every text is

@@ -48,7 +48,7 @@ type Failed = (Errno, String);
 /// A check of a host.
 type Place = (String, String);
 
-/// What was found in the last round.
+/// Findings of the last round.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     /// Checks that were found worse.
@@ -97,7 +97,7 @@ fn hosts(map: &OsdMap) -> Vec<EntityAddr> {
     all.into_values().collect()
 }
 
-/// What an OSD finds on its host.
+/// Grades that an OSD gives its host.
 async fn look(c: &Client, addr: EntityAddr) -> Result<(String, BTreeMap<String, Grade>), Failed> {
     let cmd = json!({"prefix": "doctor", "format": "json"}).to_string();
     let answer = match tokio::time::timeout(ANSWER_MAX, c.tell(EntityKind::OSD, addr, &cmd)).await {
@@ -187,7 +187,7 @@ impl Service {
         Ok(unsure)
     }
 
-    /// What is worse on a host than its best grades, which are kept.
+    /// Checks that are worse on a host than its best grades, which are kept.
     async fn compare(&self, c: &Client, host: &str, now: &BTreeMap<String, Grade>) -> Result<Vec<Worse>, Failed> {
         let key = format!("{HOSTS}{host}");
         let known = grades_from_json(&stored(c, &key).await?);
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_fits_a_key() {
+    fn all_entries_fit_a_key() {
         let checks: Vec<String> = (0..doctor::CHECKS_MAX).map(|i| format!("check{i}")).collect();
         let hosts: Vec<String> = (0..100).map(|i| format!("{}{i}", "\u{1f980}".repeat(296))).collect();
         let all: Vec<(&str, &str)> =
