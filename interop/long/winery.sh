@@ -3,9 +3,9 @@
 # Tests that are skipped are named. TESTS selects by pytest's -k. Five minutes.
 #
 # Two tests of RBD pools unmap an image that they still read. The kernel's client refuses that (EBUSY) and is then told
-# to do it by force; rbd_mapper.py does it lazily. On a machine with much other work test_winery_add_concurrent can fail:
-# it expects that four threads look for an object before the first of them has added it. What it leaves open makes the
-# tests after it fail, too ("Some IdleHandlers are still alive").
+# to do it by force; rbd_mapper.py does it lazily. On a machine with much other work test_winery_add_concurrent can
+# fail: it expects that four threads look for an object before the first of them has added it. What it leaves open makes
+# the tests after it fail, too ("Some IdleHandlers are still alive").
 #
 # Where the kernel has no rbd, py/rbd_mapper.py maps images; winery_kernel.sh has a kernel that does, in a guest. See
 # ../winery.sh for what this needs; also sudo and radosgw. The tests run as the user postgres and call `sudo rbd`,
