@@ -10,6 +10,12 @@ use std::collections::BTreeMap;
 
 /// Most checks of a host that are read.
 pub const CHECKS_MAX: usize = 64;
+/// Longest name of a host or check, in bytes. Longer ones are no names.
+const NAME_MAX: usize = 64;
+/// Checks that follow the load: how a host does now says nothing about how it is set up.
+const OF_LOAD: [&str; 2] = ["processor time", "memory"];
+/// Checks of counters and means since the boot, of which only warnings are told: a note comes and goes with time.
+const SINCE_BOOT: [&str; 4] = ["temperature", "network errors", "drives", "write cache"];
 /// Longest text that is read, in characters.
 const TEXT_MAX: usize = 300;
 
@@ -19,7 +25,7 @@ pub type Grades = BTreeMap<String, Severity>;
 /// A check's grade, with the finding that it comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grade {
-    /// The grade. What a host does not tell counts as fine.
+    /// The grade.
     pub severity: Severity,
     /// The state that was found.
     pub what: String,
@@ -43,10 +49,6 @@ fn text(v: &Value) -> String {
     clean(&v.as_str().unwrap_or_default().chars().take(TEXT_MAX).collect::<String>())
 }
 
-fn known(s: Severity) -> Severity {
-    if s == Severity::Unknown { Severity::Fine } else { s }
-}
-
 /// Name of a host and the grades of its checks, from the JSON of a [`crate::HostReport`], which another host may have
 /// written. `None` if it is none.
 #[must_use]
@@ -55,25 +57,30 @@ pub fn graded(report: &Value) -> Option<(String, BTreeMap<String, Grade>)> {
     let mut all: BTreeMap<String, Grade> = BTreeMap::new();
     for f in report.get("findings")?.as_array()? {
         let check = text(&f["check"]);
-        let Some(severity) = f["severity"].as_str().and_then(Severity::from_word).map(known) else { continue };
-        if check.is_empty() || all.len() >= CHECKS_MAX && !all.contains_key(&check) {
+        let Some(severity) = f["severity"].as_str().and_then(Severity::from_word) else { continue };
+        if check.is_empty()
+            || check.len() > NAME_MAX
+            || OF_LOAD.contains(&check.as_str())
+            || all.len() >= CHECKS_MAX && !all.contains_key(&check)
+        {
             continue;
         }
         if all.get(&check).is_none_or(|g| g.severity < severity) {
             all.insert(check, Grade { severity, what: text(&f["what"]), change: text(&f["change"]) });
         }
     }
-    (!host.is_empty() && !all.is_empty()).then_some((host, all))
+    (!host.is_empty() && host.len() <= NAME_MAX && !all.is_empty()).then_some((host, all))
 }
 
 /// Checks that are worse now than the best grades of the host, which are brought up to date. Checks without a grade get
-/// their present one.
+/// their present one. A check of which the host tells nothing keeps its grade, and is not worse.
 pub fn worse(best: &mut Grades, now: &BTreeMap<String, Grade>) -> Vec<Worse> {
     best.retain(|check, _| now.contains_key(check));
     let mut out = Vec::new();
-    for (check, grade) in now {
+    for (check, grade) in now.iter().filter(|(_, g)| g.severity != Severity::Unknown) {
         let was = best.entry(check.clone()).or_insert(grade.severity);
-        if grade.severity > *was {
+        let is_told = grade.severity == Severity::Warning || !SINCE_BOOT.contains(&check.as_str());
+        if grade.severity > *was && is_told {
             out.push(Worse { check: check.clone(), was: *was, now: grade.clone() });
         }
         *was = grade.severity.min(*was);
@@ -132,9 +139,29 @@ mod tests {
     #[test]
     fn silence_of_a_host_is_no_drift() {
         let mut best = Grades::new();
-        look(&mut best, vec![Finding::fine("clock", "good")]);
-        assert!(look(&mut best, vec![Finding::unknown("clock", "silent")]).is_empty());
-        assert_eq!(best["clock"], Severity::Fine);
+        look(
+            &mut best,
+            vec![Finding::fine("clock", "good"), Finding::warn("write cache", "volatile", "much", "mend it")],
+        );
+        let silent = || vec![Finding::unknown("clock", "silent"), Finding::unknown("write cache", "too early to tell")];
+        assert!(look(&mut best, silent()).is_empty());
+        assert_eq!((best["clock"], best["write cache"]), (Severity::Fine, Severity::Warning));
+        // What was known before a restart is known after it.
+        let again = vec![Finding::fine("clock", "good"), Finding::warn("write cache", "volatile", "much", "mend it")];
+        assert!(look(&mut best, again).is_empty());
+        let mut new = Grades::new();
+        look(&mut new, silent());
+        assert!(new.is_empty());
+    }
+
+    #[test]
+    fn load_and_notes_about_counters_are_not_told() {
+        let mut best = Grades::new();
+        let of = |s: fn(&'static str) -> Finding| ["memory", "processor time", "temperature"].map(s).to_vec();
+        look(&mut best, of(|c| Finding::fine(c, "good")));
+        assert!(look(&mut best, of(|c| Finding::note(c, "odd", "little", "look"))).is_empty());
+        let told = look(&mut best, of(|c| Finding::warn(c, "bad", "much", "mend it")));
+        assert_eq!(told, [("temperature".to_owned(), Severity::Fine, Severity::Warning)]);
     }
 
     #[test]
@@ -156,8 +183,9 @@ mod tests {
         let many: Vec<Value> = (0..10_000)
             .map(|i| serde_json::json!({"check": format!("c{i}"), "severity": "warning", "what": "x\u{1b}".repeat(5000)}))
             .collect();
-        let (host, all) = graded(&serde_json::json!({"host": "h\u{7}".repeat(5000), "findings": many})).unwrap();
-        assert_eq!((host.chars().count(), all.len()), (TEXT_MAX, CHECKS_MAX));
+        let (host, all) = graded(&serde_json::json!({"host": "h\u{7}", "findings": many})).unwrap();
+        assert_eq!((host.as_str(), all.len()), ("h?", CHECKS_MAX));
+        assert!(graded(&serde_json::json!({"host": "h".repeat(65), "findings": many})).is_none());
         assert!(all.values().all(|g| g.what.chars().count() <= TEXT_MAX && !g.what.contains('\u{1b}')));
     }
 }

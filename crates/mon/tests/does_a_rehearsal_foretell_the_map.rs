@@ -331,3 +331,58 @@ fn a_change_in_steps_needs_rights_and_a_way_back() {
     assert_eq!(c.command(admin, &cmd, &serde_json::to_string(&record).unwrap()).0, -22);
     assert_eq!((c.map().epoch.0, shown(&mut c, admin)["applied"].clone()), (e, json!(false)));
 }
+
+/// The health check of this name.
+fn alert(c: &mut Cluster, admin: u64, name: &str) -> Option<Value> {
+    let out = c.ok(admin, &json!({ "prefix": "health", "detail": "detail", "format": "json" }));
+    serde_json::from_str::<Value>(&out).unwrap()["checks"].get(name).cloned()
+}
+
+#[test]
+fn an_open_change_is_told_and_its_record_is_kept() {
+    let (mut c, admin) = cluster();
+    let out = json!({ "prefix": "osd out", "ids": ["12"] });
+    let (rc, rs, _) = apply(&mut c, admin, "a:1", &out);
+    assert_eq!(rc, 0, "{rs}");
+    assert_eq!(alert(&mut c, admin, "REHEARSAL_OPEN"), None, "it is carried out");
+    c.ticks(8);
+    assert!(alert(&mut c, admin, "REHEARSAL_OPEN").is_some());
+    for cmd in [
+        json!({ "prefix": "config-key set", "key": "belemnite/rehearse", "val": "{}" }),
+        json!({ "prefix": "config-key rm", "key": "belemnite/rehearse" }),
+    ] {
+        assert_eq!(c.command(admin, &cmd, "").0, -1, "{cmd}");
+    }
+    c.ok(admin, &json!({ "prefix": "rehearse undo" }));
+    assert_eq!(alert(&mut c, admin, "REHEARSAL_OPEN"), None);
+}
+
+#[test]
+fn an_undo_takes_no_rule_from_a_pool_even_by_force() {
+    let (mut c, admin) = cluster();
+    c.ok(
+        admin,
+        &json!({ "prefix": "osd crush rule create-replicated", "name": "new", "root": "default", "type": "host" }),
+    );
+    let set = json!({ "prefix": "osd pool set", "pool": "p", "var": "crush_rule", "val": "new" });
+    let (rc, rs, _) = apply(&mut c, admin, "a:1", &set);
+    assert_eq!(rc, 0, "{rs}");
+    c.ok(admin, &json!({ "prefix": "osd pool set", "pool": "q", "var": "crush_rule", "val": "new" }));
+    c.ok(admin, &json!({ "prefix": "osd crush rule rm", "name": "replicated_rule" }));
+    for force in [false, true] {
+        let (rc, rs, _) = c.command(admin, &json!({ "prefix": "rehearse undo", "force": force }), "");
+        assert_eq!((rc, rs.as_str()), (-1, "the rules of these pools would not exist: p"));
+    }
+}
+
+#[test]
+fn where_no_upmap_is_permitted_nothing_is_held() {
+    let (mut c, admin) = cluster();
+    c.ok(
+        admin,
+        &json!({ "prefix": "osd set-require-min-compat-client", "version": "jewel", "yes_i_really_mean_it": true }),
+    );
+    let (rc, rs, _) = apply(&mut c, admin, "a:1", &json!({ "prefix": "osd out", "ids": ["12"] }));
+    assert_eq!(rc, -1, "{rs}");
+    assert!(rs.contains("required for pg-upmap"), "{rs}");
+}

@@ -57,7 +57,9 @@ fn blocks_of_any_large_segment_have_their_checksums() {
         let Some(s) = f.sums else { continue };
         let blocks: Vec<u32> = m.data.chunks_exact(BLOCK).map(|c| crc32c(SEED, c)).collect();
         assert_eq!(s.blocks_of(got), Some(&blocks[..]), "{len}");
-        assert_eq!(s.blocks_of(&got.slice(BLOCK..)), Some(&blocks[1..]));
+        if len > BLOCK {
+            assert_eq!(s.blocks_of(&got.slice(BLOCK..)), Some(&blocks[1..]));
+        }
         assert_eq!(s.crc_of(got), Some(crc32c(SEED, &m.data)));
         assert_eq!(s.blocks_of(&m.data), None, "the sender's memory is another");
     }

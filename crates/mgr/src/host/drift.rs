@@ -5,8 +5,10 @@
 //! [`DRIFT`].
 //!
 //! Invariants:
-//!  1. A check is told only if two looks in a row found it worse; so is its end, at the next look.
-//!  2. A round asks [`HOSTS_MAX`] hosts at most, each for a bounded time; it writes only what has changed.
+//!  1. A check is told only if two looks in a row found it worse. It is told until a look at its host finds otherwise.
+//!  2. A round asks [`HOSTS_MAX`] hosts at most, the next round those that follow, each for a bounded time. It writes only
+//!     what has changed.
+//!  3. A host that gives a wrong answer, or none, harms no other.
 
 use super::devices::{ask, together};
 use super::images::Service;
@@ -20,6 +22,7 @@ use reactor::clock;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::ops::Bound;
 use std::time::Duration;
 
 /// Key of what is worse now.
@@ -40,7 +43,7 @@ const AT_ONCE: usize = 16;
 const ANSWER_MAX: Duration = Duration::from_secs(15);
 /// Most checks that are told, of all hosts, and most bytes of their entries: a key takes 64 KiB.
 const TOLD_MAX: (usize, usize) = (100, 48 << 10);
-/// Keys of hosts that do not answer are kept until they are this many more than twice those that do.
+/// Keys of hosts are kept until they are this many more than twice the addresses of OSDs.
 const ABSENT_MAX: usize = 64;
 
 type Failed = (Errno, String);
@@ -53,24 +56,37 @@ type Place = (String, String);
 pub(super) struct Watch {
     /// Checks that were found worse.
     last: BTreeSet<Place>,
+    /// The last address that was asked, if not all were.
+    after: Option<IpAddr>,
 }
 
 impl Watch {
-    /// Entries of [`DRIFT`] after a round that found `found` by host, and true if a second look is due soon. `told` are the
-    /// entries so far.
-    fn round(&mut self, found: &BTreeMap<String, Vec<Worse>>, told: &Value, now: Utime) -> (Value, bool) {
+    /// Entries of [`DRIFT`] after a round that found `found` by host, and true if a second look is due soon. `old` are the
+    /// entries so far; those of hosts in `absent`, which did not answer, stay.
+    fn round(
+        &mut self,
+        found: &BTreeMap<String, Vec<Worse>>,
+        absent: &BTreeSet<String>,
+        old: &Value,
+        now: Utime,
+    ) -> (Value, bool) {
         let place = |v: &Value| Some((v["host"].as_str()?.to_owned(), v["check"].as_str()?.to_owned()));
         let told: BTreeMap<Place, &Value> =
-            told.as_array().into_iter().flatten().filter_map(|v| Some((place(v)?, &v["since"]))).collect();
+            old.as_array().into_iter().flatten().filter_map(|v| Some((place(v)?, &v["since"]))).collect();
         let all = || found.iter().flat_map(|(host, all)| all.iter().map(move |w| ((host.clone(), w.check.clone()), w)));
         let since_now = Value::from(now.iso());
-        let (mut out, mut bytes) = (Vec::new(), 0);
-        for (place, w) in all().filter(|(p, _)| told.contains_key(p) || self.last.contains(p)).take(TOLD_MAX.0) {
-            let entry = json!({
+        let stay = old.as_array().into_iter().flatten();
+        let stay = stay.filter(|v| v["host"].as_str().is_some_and(|h| absent.contains(h))).cloned();
+        let sure = all().filter(|(p, _)| told.contains_key(p) || self.last.contains(p));
+        let new = sure.map(|(place, w)| {
+            json!({
                 "host": place.0, "check": place.1, "was": w.was.word(), "now": w.now.severity.word(),
                 "what": w.now.what, "change": w.now.change,
                 "since": told.get(&place).copied().unwrap_or(&since_now),
-            });
+            })
+        });
+        let (mut out, mut bytes) = (Vec::new(), 0);
+        for entry in new.chain(stay).take(TOLD_MAX.0) {
             bytes += entry.to_string().len();
             if bytes > TOLD_MAX.1 {
                 break;
@@ -84,17 +100,14 @@ impl Watch {
 }
 
 /// The first OSD that is up at each address.
-fn hosts(map: &OsdMap) -> Vec<EntityAddr> {
+fn hosts(map: &OsdMap) -> BTreeMap<IpAddr, EntityAddr> {
     let mut all: BTreeMap<IpAddr, EntityAddr> = BTreeMap::new();
     for osd in map.osds().filter(|o| map.is_up(*o)) {
         let Some(addr) = map.client_addr(osd).and_then(|a| a.msgr2().copied()) else { continue };
         let Some(socket) = addr.sock else { continue };
-        if all.len() >= HOSTS_MAX {
-            break;
-        }
         all.entry(socket.ip()).or_insert(addr);
     }
-    all.into_values().collect()
+    all
 }
 
 /// Grades that an OSD gives its host.
@@ -131,9 +144,14 @@ impl Service {
     pub(super) async fn watch_hosts(&self) {
         let mut watch = Watch::default();
         let mut last: Option<tokio::time::Instant> = None;
-        let mut soon = false;
+        let (mut soon, mut is_off) = (false, false);
         loop {
-            let due = self.doctor_interval().is_some_and(|every| {
+            let interval = self.doctor_interval();
+            if interval.is_none() && !is_off {
+                is_off = self.tell_nothing().await.is_ok();
+            }
+            is_off &= interval.is_none();
+            let due = interval.is_some_and(|every| {
                 let wait = if soon { every.min(AGAIN) } else { every };
                 last.is_none_or(|l| l.elapsed() >= wait)
             });
@@ -150,6 +168,15 @@ impl Service {
         }
     }
 
+    /// Takes back what is told, since hosts are not watched any more.
+    async fn tell_nothing(&self) -> Result<(), Failed> {
+        let c = self.connect().await.map_err(|e| (e, "the cluster does not answer".to_owned()))?;
+        if !stored(&c, DRIFT).await?.is_null() {
+            ask(&c, json!({"prefix": "config-key rm", "key": DRIFT})).await?;
+        }
+        Ok(())
+    }
+
     fn has_osds(&self) -> bool {
         let map = self.monitor.osdmap();
         map.osds().any(|o| map.is_up(o))
@@ -158,23 +185,34 @@ impl Service {
     /// A round; true if a second look is due soon.
     async fn look_at_hosts(&self, watch: &mut Watch) -> Result<bool, Failed> {
         let c = self.connect().await.map_err(|e| (e, "the cluster does not answer".to_owned()))?;
-        let addrs = hosts(&self.monitor.osdmap());
+        let all = hosts(&self.monitor.osdmap());
+        let next = watch.after.map_or(Bound::Unbounded, Bound::Excluded);
+        let turn: Vec<(IpAddr, EntityAddr)> =
+            all.range((next, Bound::Unbounded)).take(HOSTS_MAX).map(|(ip, a)| (*ip, *a)).collect();
+        watch.after = turn.last().map(|(ip, _)| *ip).filter(|ip| all.keys().next_back() != Some(ip));
+        let addrs: Vec<EntityAddr> = turn.into_iter().map(|(_, a)| a).collect();
         let mut found: BTreeMap<String, Vec<Worse>> = BTreeMap::new();
         for some in addrs.chunks(AT_ONCE) {
             let asked = some.iter().map(|a| look(&c, *a)).collect();
             for (addr, answer) in some.iter().zip(together(asked).await) {
                 match answer {
-                    Ok((host, now)) if !found.contains_key(&host) => {
-                        let all = self.compare(&c, &host, &now).await?;
-                        found.insert(host, all);
-                    }
+                    Ok((host, now)) if !found.contains_key(&host) => match self.compare(&c, &host, &now).await {
+                        Ok(all) => _ = found.insert(host, all),
+                        Err((e, text)) => {
+                            tracing::warn!(
+                                "mgr: the grades of host {host} are not kept: {text} ({})",
+                                base::errno::name(e)
+                            );
+                        }
+                    },
                     Ok(_) => {}
                     Err((_, text)) => tracing::debug!("mgr: no look at the host of {addr}: {text}"),
                 }
             }
         }
+        let absent = self.absent_hosts(&c, &found, all.len()).await?;
         let told = stored(&c, DRIFT).await?;
-        let (new, unsure) = watch.round(&found, &told, clock::now().wall);
+        let (new, unsure) = watch.round(&found, &absent, &told, clock::now().wall);
         let none = new.as_array().is_none_or(Vec::is_empty);
         match (none, told.is_null()) {
             (true, false) => drop(ask(&c, json!({"prefix": "config-key rm", "key": DRIFT})).await?),
@@ -183,7 +221,6 @@ impl Service {
             }
             _ => {}
         }
-        self.forget_hosts(&c, &found).await?;
         Ok(unsure)
     }
 
@@ -199,18 +236,24 @@ impl Service {
         Ok(all)
     }
 
-    /// Removes the grades of hosts that do not answer, if they are many.
-    async fn forget_hosts(&self, c: &Client, found: &BTreeMap<String, Vec<Worse>>) -> Result<(), Failed> {
+    /// Hosts with grades that were not found. If they are many more than the addresses, their grades are removed.
+    async fn absent_hosts(
+        &self,
+        c: &Client,
+        found: &BTreeMap<String, Vec<Worse>>,
+        addresses: usize,
+    ) -> Result<BTreeSet<String>, Failed> {
         let all: Bytes = ask(c, json!({"prefix": "config-key ls", "format": "json"})).await?;
         let all: Vec<String> = serde_json::from_slice(&all).unwrap_or_default();
-        let of_hosts: Vec<&str> = all.iter().filter_map(|k| k.strip_prefix(HOSTS)).collect();
-        if of_hosts.len() <= 2 * found.len() + ABSENT_MAX {
-            return Ok(());
+        let of_hosts = || all.iter().filter_map(|k| k.strip_prefix(HOSTS));
+        let absent: BTreeSet<String> = of_hosts().filter(|h| !found.contains_key(*h)).map(str::to_owned).collect();
+        if of_hosts().count() <= 2 * addresses + ABSENT_MAX {
+            return Ok(absent);
         }
-        for host in of_hosts.into_iter().filter(|h| !found.contains_key(*h)) {
+        for host in absent {
             ask(c, json!({"prefix": "config-key rm", "key": format!("{HOSTS}{host}")})).await?;
         }
-        Ok(())
+        Ok(BTreeSet::new())
     }
 }
 
@@ -228,6 +271,21 @@ mod tests {
         out
     }
 
+    fn nobody() -> BTreeSet<String> {
+        BTreeSet::new()
+    }
+
+    #[test]
+    fn entries_of_hosts_that_are_silent_stay() {
+        let mut w = Watch::default();
+        w.round(&found(&[("a", "mtu")]), &nobody(), &Value::Null, at(1));
+        let (one, _) = w.round(&found(&[("a", "mtu")]), &nobody(), &Value::Null, at(2));
+        let (same, unsure) = w.round(&found(&[]), &BTreeSet::from(["a".to_owned()]), &one, at(3));
+        assert_eq!((&same, unsure), (&one, false));
+        let (gone, _) = w.round(&found(&[]), &nobody(), &same, at(4));
+        assert_eq!(told(&gone), []);
+    }
+
     fn at(sec: u32) -> Utime {
         Utime { sec, nsec: 0 }
     }
@@ -240,16 +298,16 @@ mod tests {
     #[test]
     fn two_looks_tell_and_one_takes_back() {
         let mut w = Watch::default();
-        let (none, unsure) = w.round(&found(&[("a", "mtu")]), &Value::Null, at(100));
+        let (none, unsure) = w.round(&found(&[("a", "mtu")]), &nobody(), &Value::Null, at(100));
         assert_eq!((told(&none).len(), unsure), (0, true));
-        let (one, unsure) = w.round(&found(&[("a", "mtu"), ("b", "clock")]), &none, at(160));
+        let (one, unsure) = w.round(&found(&[("a", "mtu"), ("b", "clock")]), &nobody(), &none, at(160));
         let since = at(160).iso();
         assert_eq!((told(&one), unsure), (vec![("a".to_owned(), "mtu".to_owned(), since)], true));
         // A manager that has just taken over goes on with what is told.
         let mut other = Watch::default();
-        let (same, unsure) = other.round(&found(&[("a", "mtu")]), &one, at(3760));
+        let (same, unsure) = other.round(&found(&[("a", "mtu")]), &nobody(), &one, at(3760));
         assert_eq!((&same, unsure), (&one, false));
-        let (gone, unsure) = other.round(&found(&[("a", "other")]), &one, at(7360));
+        let (gone, unsure) = other.round(&found(&[("a", "other")]), &nobody(), &one, at(7360));
         assert_eq!((told(&gone).len(), unsure), (0, true));
     }
 
@@ -260,12 +318,12 @@ mod tests {
         let all: Vec<(&str, &str)> =
             hosts.iter().flat_map(|h| checks.iter().map(move |c| (h.as_str(), c.as_str()))).collect();
         let mut w = Watch::default();
-        w.round(&found(&all), &Value::Null, at(1));
-        let (v, _) = w.round(&found(&all), &Value::Null, at(2));
+        w.round(&found(&all), &nobody(), &Value::Null, at(1));
+        let (v, _) = w.round(&found(&all), &nobody(), &Value::Null, at(2));
         assert!(told(&v).len() > 20 && v.to_string().len() < 64 << 10);
         let all = found(&(0..200).map(|_| ("a", "mtu")).collect::<Vec<_>>());
-        let (v, _) = w.round(&all, &Value::Null, at(3));
-        let (v, _) = w.round(&all, &v, at(4));
+        let (v, _) = w.round(&all, &nobody(), &Value::Null, at(3));
+        let (v, _) = w.round(&all, &nobody(), &v, at(4));
         assert_eq!(told(&v).len(), TOLD_MAX.0);
     }
 }

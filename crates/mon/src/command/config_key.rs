@@ -1,6 +1,7 @@
 //! The key-value store for daemons, modules and scripts.
 
 use super::json::J;
+use super::rehearse_steps;
 use super::{Cmd, Ctx, Res, cmd, committed, done, flag as cf, refuse};
 use crate::core::cluster_state::CommandOutcome;
 use crate::obj;
@@ -54,6 +55,9 @@ fn set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     if key.is_empty() || key.len() > KEY_MAX {
         return refuse(errno::EINVAL, "the key is empty or too long");
     }
+    if key == rehearse_steps::KEY {
+        return refuse(errno::EPERM, "this key belongs to `belemnite rehearse --apply`");
+    }
     c.pending.kv.insert(key.clone(), Some(val));
     committed(format!("set {key}"))
 }
@@ -62,6 +66,10 @@ fn rm(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let key = c.args.str("key")?;
     if c.pending.kv(c.state, &key).is_none() {
         return done("key deleted");
+    }
+    // One that cannot be read is of no use to anybody.
+    if key == rehearse_steps::KEY && rehearse_steps::record_of(c.state).is_ok() {
+        return refuse(errno::EPERM, "a change is open: use `belemnite rehearse commit` or `undo`");
     }
     c.pending.kv.insert(key, None);
     committed("key deleted")

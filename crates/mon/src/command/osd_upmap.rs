@@ -26,7 +26,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
     cmd("osd rm-pg-upmap-items pgid:Pgid", "osd", "rw", 0, rm_pg_upmap_items, "stop replacing OSDs of a PG"),
 ];
 
-fn upmap_allowed(c: &mut Ctx<'_>) -> Res<()> {
+pub(super) fn upmap_allowed(c: &mut Ctx<'_>) -> Res<()> {
     let need = c.map().require_min_compat_client;
     if need < release::LUMINOUS {
         return refuse(

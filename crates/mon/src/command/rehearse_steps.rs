@@ -26,6 +26,8 @@ pub(crate) const KEY: &str = "belemnite/rehearse";
 pub(crate) const RECORD_MAX: usize = 512 << 10;
 /// Longest name of a program in bytes.
 const BY_MAX: usize = 256;
+/// Most bytes of the command's words.
+const COMMAND_MAX: usize = 4096;
 
 /// Commands of this module.
 pub(super) const COMMANDS: &[Cmd] = &[
@@ -78,8 +80,8 @@ fn described(r: &Record) -> String {
 /// The sender's name. Error: EBUSY if another program has the claim.
 fn claimed(c: &Ctx<'_>) -> Res<String> {
     let by = c.args.str("by")?;
-    if by.is_empty() || by.len() > BY_MAX {
-        return invalid(format!("the name of the program has 1 to {BY_MAX} bytes"));
+    if by.is_empty() || by.len() > BY_MAX || by.contains(char::is_control) {
+        return invalid(format!("the name of the program has 1 to {BY_MAX} bytes and no control characters"));
     }
     match c.state.mgr.rehearsal.other(&by, c.now) {
         Some((other, age)) => {
@@ -103,15 +105,29 @@ fn planned(c: &Ctx<'_>) -> Res<Record> {
     if c.input.len() > RECORD_MAX {
         return refuse(errno::E2BIG, format!("the plan of a change has at most {RECORD_MAX} bytes"));
     }
-    serde_json::from_slice(c.input).or_else(|e| invalid(format!("the plan of a change: {e}")))
+    let plan: Record = serde_json::from_slice(c.input).or_else(|e| invalid(format!("the plan of a change: {e}")))?;
+    if plan.command.len() > COMMAND_MAX || plan.command.contains(char::is_control) {
+        return invalid(format!("the words of the command have at most {COMMAND_MAX} bytes and no control characters"));
+    }
+    Ok(plan)
 }
 
 fn apply(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let by = claimed(c)?;
+    let mut plan = planned(c)?;
     if let Some(r) = record_of(c.state)? {
+        // A command that is sent again since its answer was lost.
+        if r.by == by && r.command == plan.command && c.args.int("epoch") == Some(i64::from(r.epoch)) {
+            return Ok(with_claim(by, CommandOutcome::done("made before")));
+        }
         return refuse(errno::EBUSY, format!("{} is not committed: commit or undo it first", described(&r)));
     }
-    let mut plan = planned(c)?;
+    if c.state.options.external_mgr {
+        return refuse(errno::EOPNOTSUPP, "the balancer of a separate ceph-mgr would not keep PGs where they are held");
+    }
+    if plan.pgs.values().any(|k| k.hold.is_some() || !k.then.is_empty()) {
+        super::osd_upmap::upmap_allowed(c)?;
+    }
     if c.pending.inc().is_some() || c.pending.kv.contains_key(KEY) {
         return Ok(CommandOutcome::retry());
     }
@@ -264,6 +280,12 @@ fn status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     }))
 }
 
+/// Names of pools whose CRUSH rule does not exist.
+fn without_rule(map: &OsdMap) -> Vec<String> {
+    let lost = map.pools.iter().filter(|(_, p)| map.crush.rule(p.crush_rule.into()).is_none());
+    lost.map(|(id, _)| map.pool_name(*id).unwrap_or_default().to_owned()).collect()
+}
+
 fn undo(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let r = record(c)?;
     if c.pending.inc().is_some() || c.pending.kv.contains_key(KEY) {
@@ -283,8 +305,15 @@ fn undo(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         return refuse(errno::EPERM, e);
     }
     inc.encode_features = CANONICAL.0;
-    if let Err(e) = map.apply(&inc) {
-        return invalid(format!("the way back does not apply: {e}"));
+    match map.apply(&inc) {
+        Ok(after) => {
+            let lost = without_rule(&after);
+            if !lost.is_empty() {
+                let text = format!("the rules of these pools would not exist: {}", shortened(&lost));
+                return refuse(errno::EPERM, text);
+            }
+        }
+        Err(e) => return invalid(format!("the way back does not apply: {e}")),
     }
     *c.inc() = Incremental { encode_features: 0, ..inc };
     c.pending.kv.insert(KEY.into(), None);
@@ -302,6 +331,11 @@ fn commit(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             described(&r)
         );
         return refuse(errno::EBUSY, text);
+    }
+    // An OSD that failed while it was held comes back with the weight that it had, not with that of the hold.
+    for (o, weight) in r.undo.weights_to_keep(&map) {
+        let x = cluster::osdmap::OsdXinfo { old_weight: weight, ..map.xinfo(o) };
+        c.inc().new_xinfo.insert(o, x);
     }
     c.pending.kv.insert(KEY.into(), None);
     note(c, format!("rehearse: '{}' is committed", r.command));

@@ -207,6 +207,8 @@ impl MonCore {
         let map = Arc::clone(&self.state.osdmap);
         if !self.ticks.count.is_multiple_of(AUTOSCALE_SECONDS)
             || map.flags & cluster::osdmap::map_flag::NOAUTOSCALE != 0
+            // Children of a split inherit no upmap items, so PGs that a change in steps holds would move.
+            || self.state.kv.contains_key(crate::command::rehearse_steps::KEY)
             || !map.pools.values().any(|p| p.pg_autoscale_mode == autoscale::ON)
         {
             return;

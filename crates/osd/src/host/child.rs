@@ -3,8 +3,13 @@
 use std::io::Read;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+/// Most programs whose output is read. One that was ended may leave others behind that hold its output open.
+const READERS_MAX: usize = 8;
+/// Programs whose output is read.
+static READERS: AtomicUsize = AtomicUsize::new(0);
 /// Interval at which the end of the program is looked for.
 const LOOK: Duration = Duration::from_millis(10);
 /// Directories for system programs that a daemon's `PATH` may lack.
@@ -17,6 +22,9 @@ pub(super) fn run(
     output_max: u64,
     limit: Duration,
 ) -> std::io::Result<(Vec<u8>, Option<ExitStatus>)> {
+    if READERS.load(Ordering::Relaxed) >= READERS_MAX {
+        return Err(std::io::Error::other("programs that were started before have not ended"));
+    }
     let path = std::env::var("PATH").unwrap_or_default();
     let mut child = Command::new(program)
         .args(args)
@@ -27,12 +35,19 @@ pub(super) fn run(
         .spawn()?;
     let out = child.stdout.take();
     let (tx, rx) = std::sync::mpsc::channel();
-    std::thread::Builder::new().name("child".into()).spawn(move || {
+    READERS.fetch_add(1, Ordering::Relaxed);
+    let reader = std::thread::Builder::new().name("child".into()).spawn(move || {
         let mut text = Vec::new();
         let read = out.map(|o| o.take(output_max).read_to_end(&mut text));
         // Nobody waits any more if the program took too long.
         let _ = tx.send(if matches!(read, Some(Ok(_))) { text } else { Vec::new() });
-    })?;
+        READERS.fetch_sub(1, Ordering::Relaxed);
+    });
+    if let Err(e) = reader {
+        READERS.fetch_sub(1, Ordering::Relaxed);
+        end_of(&mut child);
+        return Err(e);
+    }
     let end = Instant::now() + limit;
     let text = rx.recv_timeout(limit).ok();
     let status = if text.is_some() { wait(&mut child, end) } else { None };

@@ -24,7 +24,9 @@ const CLAIM_EVERY: Duration = Duration::from_millis(2500);
 /// The name of this program for others.
 fn this_program() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    format!("{}:{}", host.trim(), std::process::id())
+    // Containers may have equal names and numbers.
+    let began = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    format!("{}:{}:{:08x}", host.trim(), std::process::id(), began.subsec_nanos())
 }
 
 async fn ask(c: &Client, cmd: Value, input: Vec<u8>) -> Result<CommandReply, Error> {
@@ -301,10 +303,12 @@ pub(super) async fn undo(c: &Client, a: &RehearseArgs, force: bool) -> Result<()
         Err(reason) => return refused(a, &reason),
     };
     let report = p.report()?;
-    if report.verdict() == Verdict::Refused && !force {
+    if report.verdict() == Verdict::Refused {
         show_report(a, &p.status, &report)?;
-        eprint_line("nothing was changed; --force undoes it all the same");
-        return Err(Ended::in_error().into());
+        if !force {
+            eprint_line("nothing was changed; --force undoes it all the same");
+            return Err(Ended::in_error().into());
+        }
     }
     let r = ask(c, cmd, Vec::new()).await?;
     if r.rc < 0 {

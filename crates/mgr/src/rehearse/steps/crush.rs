@@ -32,12 +32,18 @@ fn places(crush: &CrushMap) -> BTreeMap<String, String> {
     let parents = crush.parents();
     let buckets = crush.iter_buckets().map(|b| b.id).filter(|id| !crush.is_shadow(*id));
     let osds = parents.keys().copied().filter(|id| *id >= 0);
+    let mut weights: BTreeMap<i32, u32> = BTreeMap::new();
+    for b in crush.iter_buckets().filter(|b| !crush.is_shadow(b.id)) {
+        for (id, w) in b.items.iter().zip(b.weights()) {
+            weights.entry(*id).or_insert(w);
+        }
+    }
     let place = |id: i32| {
         let parent = parents.get(&id).and_then(|p| crush.name_of(*p)).map_or(NOWHERE.into(), |p| format!("in {p}"));
         if id < 0 {
             return parent;
         }
-        let weight = f64::from(crush.item_weight(id)) / 65_536.0;
+        let weight = f64::from(weights.get(&id).copied().unwrap_or_default()) / 65_536.0;
         let class = crush.class_of(id).map_or(String::new(), |c| format!(", class {c}"));
         format!("{parent} with weight {weight:.4}{class}")
     };
@@ -89,10 +95,8 @@ impl CrushUndo {
     /// OSDs that are in the map now and would not be after the way back, beside those that the change itself brought.
     pub fn newcomers(&self, now: &CrushMap) -> Result<Vec<String>, String> {
         let had = places(&self.before()?);
-        let is_osd = |n: &String| now.id_of(n).is_some_and(|id| id >= 0);
-        Ok(places(now)
-            .into_keys()
-            .filter(|n| is_osd(n) && !had.contains_key(n) && !self.items.contains_key(n))
-            .collect())
+        let osds = now.parents().into_keys().filter(|id| *id >= 0).filter_map(|id| now.name_of(id));
+        let new = osds.filter(|n| !had.contains_key(*n) && !self.items.contains_key(*n));
+        Ok(new.map(str::to_owned).collect())
     }
 }

@@ -58,10 +58,11 @@ impl Seen {
         all.filter(|pg| !clean(*pg)).collect()
     }
 
-    /// OSDs that are nearly full, or fuller.
-    fn nearly_full(&self) -> BTreeSet<OsdId> {
-        let bits = osd_state::NEARFULL | osd_state::BACKFILLFULL | osd_state::FULL;
-        self.map.osds().filter(|o| self.map.state(*o) & bits != 0).collect()
+    /// OSDs that are nearly full, or fuller, with each level that they have reached.
+    fn nearly_full(&self) -> BTreeSet<(OsdId, u32)> {
+        let bits = [osd_state::NEARFULL, osd_state::BACKFILLFULL, osd_state::FULL];
+        let all = self.map.osds().flat_map(|o| bits.map(|b| (o, b)));
+        all.filter(|(o, b)| self.map.state(*o) & b != 0).collect()
     }
 
     /// PGs that do not serve; true for those that wait for copies and not for a change of their primary.
@@ -74,7 +75,7 @@ impl Seen {
 /// The watch over what a change in steps endangers.
 #[derive(Clone, Debug, Default)]
 pub struct Danger {
-    full: BTreeSet<OsdId>,
+    full: BTreeSet<(OsdId, u32)>,
     errors: BTreeSet<String>,
     inactive: BTreeMap<PgId, u32>,
 }
@@ -110,7 +111,8 @@ impl Danger {
             let first = stopped.iter().take(4).map(String::as_str).collect::<Vec<_>>().join(", ");
             out.push(format!("{} PGs do not serve ({first})", stopped.len()));
         }
-        let full: Vec<String> = seen.nearly_full().difference(&self.full).map(OsdId::to_string).collect();
+        let full: BTreeSet<OsdId> = seen.nearly_full().difference(&self.full).map(|(o, _)| *o).collect();
+        let full: Vec<String> = full.iter().map(OsdId::to_string).collect();
         if !full.is_empty() {
             out.push(format!("{} nearly full", full.join(", ") + if full.len() == 1 { " is" } else { " are" }));
         }

@@ -95,6 +95,19 @@ impl Undo {
         self.weights.iter().filter(|(o, w)| waits(o, w)).map(|(o, w)| (OsdId(*o), w.then)).collect()
     }
 
+    /// OSDs that were marked out automatically while they were held, with the weight that they shall come back with: 0 for
+    /// the full one.
+    #[must_use]
+    pub fn weights_to_keep(&self, map: &OsdMap) -> BTreeMap<OsdId, u32> {
+        const FULL: u32 = 0x1_0000;
+        let held = |o: &i32, w: &WeightUndo| {
+            let id = OsdId(*o);
+            w.held != w.was && map.exists(id) && map.weight(id) == 0 && map.xinfo(id).old_weight == w.held
+        };
+        let all = self.weights.iter().filter(|(o, w)| held(o, w));
+        all.map(|(o, w)| (OsdId(*o), if w.was == FULL { 0 } else { w.was })).collect()
+    }
+
     pub(super) fn differences(&self, map: &OsdMap) -> Vec<String> {
         let mut out = Vec::new();
         for (o, w) in &self.weights {

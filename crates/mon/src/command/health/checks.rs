@@ -88,6 +88,7 @@ fn daemons(a: &mut Adder, state: &ClusterState, now: Now) {
         a.add("MGR_DOWN", Severity::Warn, 1, "no active mgr".into(), Vec::new());
     }
     super::host_checks::add(a, state);
+    rehearsal(a, state, now);
     crate::command::device_life::alerts(state, now, |code, severity, n, text, lines| {
         a.add(code, severity, n, text, lines)
     });
@@ -180,5 +181,16 @@ fn slow_ops(a: &mut Adder, state: &ClusterState) {
             format!("{total} PGs pending on creation"),
             detail,
         );
+    }
+}
+
+/// A change in steps that nobody carries out and nobody commits: meanwhile the balancer rests.
+fn rehearsal(a: &mut Adder, state: &ClusterState, now: Now) {
+    let is_open = state.kv.contains_key(crate::command::rehearse_steps::KEY);
+    if is_open && state.mgr.rehearsal.holder(now).is_none() {
+        let summary = "a change by `belemnite rehearse --apply` is not committed".to_owned();
+        let detail = "the balancer and the autoscaler rest until `belemnite rehearse commit` or `undo`; see `belemnite \
+                      rehearse status`";
+        a.add("REHEARSAL_OPEN", Severity::Warn, 1, summary, vec![detail.to_owned()]);
     }
 }
