@@ -219,7 +219,7 @@ fn operators_switch_it_off() {
     }
 }
 
-/// What the manager keeps about hosts that became worse.
+/// Entries of the manager about hosts that became worse.
 #[test]
 fn hosts_that_became_worse_raise_alarm() {
     let (mut c, admin) = cluster();
