@@ -51,7 +51,7 @@ type Failed = (Errno, String);
 /// A check of a host.
 type Place = (String, String);
 
-/// Findings of the last round.
+/// Findings of the last look at each host.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     /// Checks that were found worse.
@@ -94,7 +94,8 @@ impl Watch {
             out.push(entry);
         }
         let unsure = all().any(|(p, _)| !told.contains_key(&p) && !self.last.contains(&p));
-        self.last = all().map(|(p, _)| p).collect();
+        let kept: Vec<Place> = self.last.iter().filter(|p| absent.contains(&p.0)).cloned().collect();
+        self.last = all().map(|(p, _)| p).chain(kept).collect();
         (out.into(), unsure)
     }
 }
@@ -284,6 +285,11 @@ mod tests {
         assert_eq!((&same, unsure), (&one, false));
         let (gone, _) = w.round(&found(&[]), &nobody(), &same, at(4));
         assert_eq!(told(&gone), []);
+        // The two looks of a host need not be those of two rounds: a round may not get to it.
+        w.round(&found(&[("b", "clock")]), &nobody(), &gone, at(5));
+        w.round(&found(&[]), &BTreeSet::from(["b".to_owned()]), &gone, at(6));
+        let (two, _) = w.round(&found(&[("b", "clock")]), &nobody(), &gone, at(7));
+        assert_eq!(told(&two).len(), 1);
     }
 
     fn at(sec: u32) -> Utime {
