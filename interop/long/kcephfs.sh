@@ -2,6 +2,7 @@
 # prefer-secure at once. It unpacks and builds a program, each mount sees the other's changes, snapshots show the former
 # contents, and everything fsync'ed is there after the active MDS was killed twice and an OSD once. Then two mounts are
 # evicted: one gets errors from then on, one recovers (recover_session=clean), and the third goes on undisturbed.
+# MSGR1=yes: without ms_mode in place of prefer-crc, so by msgr1 beside mounts by msgr2.
 #
 # Needs what guest.sh needs, ceph-mds, libc6-dev, and the package tcc, which is only unpacked. The program is Lua, in
 # the sources of the crate lua-src that cargo has fetched for the build (LUA names another directory of .c files).
@@ -35,8 +36,12 @@ tar -C "$W" -czf "$G/src.tar.gz" src
 
 cat >"$G/job" <<'I'
 mkdir -p /one /two /three /four
-on() { mount -t ceph "$MON:$1" "$2" -o "name=admin,secret=$KEY,noshare,$3" || fail "mount $2 $3"; }
-on / /one ms_mode=prefer-crc
+on() {
+  local at=$MON
+  [ "${3%%,*}" != "$MODE" ] || at=$AT
+  mount -t ceph "$at:$1" "$2" -o "name=admin,secret=$KEY,noshare,$3" || fail "mount $2 $3"
+}
+on / /one $MODE
 mkdir -p /one/cut/off /one/cut/back
 on / /two ms_mode=secure
 on /cut/off /three ms_mode=prefer-secure
@@ -104,7 +109,7 @@ on /cut/off /four ms_mode=crc
 [ "$(cat /four/other)" = other ] && echo again >/four/again && sync || fail "a new mount after the eviction"
 umount /four
 # The same with a mount that recovers by itself.
-on /cut/back /four ms_mode=prefer-crc,recover_session=clean
+on /cut/back /four $MODE,recover_session=clean
 echo kept >/four/kept; sync
 ask EVICT-AGAIN
 i=0; until (cat /four/kept && echo again >/four/again && cat /one/cut/back/again) >/dev/null 2>&1; do
@@ -118,7 +123,7 @@ umount /one || fail "the last umount"
 I
 
 guest_network
-cluster_up --osds 3 --osd-size 2G --fs home --mds 2 --ip "$GUEST_HOST"
+cluster_up $MSGR1_SERVED --osds 3 --osd-size 2G --fs home --mds 2 --ip "$GUEST_HOST"
 active() { ceph fs get home -f json | jq -r '.mdsmap.info[] | select(.rank == 0 and .state == "up:active").name'; }
 whole() { ceph mds stat | grep -Eq '\{0=.=up:active\} 1 up:standby'; }
 wait_for 60 whole

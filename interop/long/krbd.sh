@@ -1,6 +1,6 @@
 # The kernel client: Debian's kernel in QEMU maps an image with ms_mode=prefer-crc, makes a file system, and finds it
 # intact after a remap, and after the OSD was killed in between. Then rbd-nbd in that guest: a file system, a snapshot
-# while mapped, trim, and both mapped again.
+# while mapped, trim, and both mapped again. MSGR1=yes: without ms_mode, so by msgr1.
 #
 # Needs what guest.sh needs, and the packages e2fsprogs and rbd-nbd.
 source "$(dirname "$0")/../lib.sh"
@@ -8,7 +8,7 @@ source "$(dirname "$0")/../guest.sh"
 guest_root rbd nbd ext4
 guest_copy mke2fs e2fsck rbd-nbd
 cat >"$G/job" <<'I'
-map() { echo "$MON name=admin,secret=$KEY,ms_mode=prefer-crc rbd $1 -" >/sys/bus/rbd/add_single_major || fail "map $1"; }
+map() { echo "$AT name=admin,secret=$KEY,$MODE rbd $1 -" >/sys/bus/rbd/add_single_major || fail "map $1"; }
 map krbd
 [ -b /dev/rbd0 ] || fail "no device"
 echo "size $(cat /sys/block/rbd0/size)"
@@ -70,7 +70,7 @@ umount /mnt; unmap
 I
 
 guest_network
-cluster_up --osds 1 --osd-size 3G --ip "$GUEST_HOST"
+cluster_up $MSGR1_SERVED --osds 1 --osd-size 3G --ip "$GUEST_HOST"
 ceph osd pool create rbd 16
 rbd pool init rbd
 rbd create --size 256M rbd/krbd --image-feature layering,exclusive-lock,object-map,fast-diff
