@@ -11,13 +11,7 @@ mod drift;
 mod facts;
 mod finding;
 
-pub use checks::machine;
+pub use checks::{all as findings, machine};
 pub use drift::{CHECKS_MAX, Grade, Grades, Worse, graded, grades_from_json, grades_to_json, worse};
 pub use facts::{Facts, OUTPUT_MAX, clean, script};
 pub use finding::{Finding, HostReport, Severity};
-
-/// Findings of all checks, in a fixed order. Each check has at least one.
-#[must_use]
-pub fn findings(f: &Facts) -> Vec<Finding> {
-    checks::all(f)
-}

@@ -9,7 +9,7 @@ use crate::facts::Facts;
 use crate::finding::Finding;
 
 /// Findings of all checks, in a fixed order. Each check has at least one.
-pub(crate) fn all(f: &Facts) -> Vec<Finding> {
+pub fn all(f: &Facts) -> Vec<Finding> {
     let mut out = Vec::new();
     for check in [
         cpu::idle_states,

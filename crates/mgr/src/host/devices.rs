@@ -1,5 +1,6 @@
 //! Health data of drives: OSDs are asked (`smart`), and the answers are kept as samples in the monitors' `config-key`
-//! store, below `mgr/devicehealth/metrics/<device>/<time>`.
+//! store, below `mgr/devicehealth/metrics/<device>/<time>`. Lights of drives are switched the same way (`light`), and those
+//! that are on are kept at [`LIGHTS`].
 //!
 //! Invariants:
 //!  1. No more than [`SAMPLES_MAX`] samples are kept, [`PER_DEVICE`] of one device, none longer than [`SAMPLE_MAX`] or older
@@ -8,11 +9,12 @@
 
 use super::images::{Job, Service};
 use base::errno::{EAGAIN, EINVAL, EIO, ENOENT, EOPNOTSUPP, ETIMEDOUT, Errno};
-use base::{EntityKind, OsdId, Utime};
+use base::{EntityAddr, EntityKind, OsdId, Utime};
 use bytes::Bytes;
 use client::host::Client;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::time::Duration;
 
 /// Prefix of the keys of samples.
@@ -26,7 +28,7 @@ const SAMPLE_MAX: usize = 64 << 10;
 /// Longest device id, in bytes.
 const ID_MAX: usize = 512;
 /// OSDs that are asked at a time.
-const AT_ONCE: usize = 16;
+pub(super) const AT_ONCE: usize = 16;
 /// Time limit for an OSD's answer.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
 /// Time for which samples are kept, unless an option says otherwise.
@@ -36,7 +38,7 @@ const FREQUENCY: u64 = 86_400;
 /// The key of the last scrape's time.
 const LAST: &str = "mgr/devicehealth/last_scrape";
 /// The key of the lights that are on, where Ceph's module `orchestrator` has it.
-const LIGHTS: &str = "mgr/orchestrator/active_devices";
+pub const LIGHTS: &str = "mgr/orchestrator/active_devices";
 /// Most lights of a kind that are remembered.
 const LIGHTS_MAX: usize = 256;
 /// Prefix of the options.
@@ -147,6 +149,24 @@ pub(super) async fn ask(c: &Client, cmd: Value) -> Result<Bytes, Failed> {
     if r.rc < 0 { Err((r.rc, r.status)) } else { Ok(r.out) }
 }
 
+/// The value of a key; `None` if it does not exist.
+pub(super) async fn value_of(c: &Client, key: &str) -> Result<Option<Bytes>, Failed> {
+    match ask(c, json!({"prefix": "config-key get", "key": key})).await {
+        Err((ENOENT, _)) => Ok(None),
+        known => known.map(Some),
+    }
+}
+
+/// The answer of an OSD at an address to a command; `who` names it in errors.
+pub(super) async fn tell(c: &Client, who: &impl Display, addr: EntityAddr, cmd: Value) -> Result<Bytes, Failed> {
+    match tokio::time::timeout(ANSWER_MAX, c.tell(EntityKind::OSD, addr, &cmd.to_string())).await {
+        Ok(Ok(r)) if r.rc < 0 => Err((r.rc, format!("{who}: {}", r.status))),
+        Ok(Ok(r)) => Ok(r.out),
+        Ok(Err(e)) => Err((EAGAIN, format!("{who}: {e}"))),
+        Err(_) => Err((ETIMEDOUT, format!("{who} does not answer"))),
+    }
+}
+
 impl Service {
     /// Serves the commands that ask daemons for health data.
     pub(super) async fn devices_command(&self, job: &Job) -> Result<Bytes, Failed> {
@@ -219,10 +239,7 @@ impl Service {
             return Ok(());
         }
         let c = self.connect().await.map_err(|e| (e, "the cluster does not answer".to_owned()))?;
-        let known = match ask(&c, json!({"prefix": "config-key get", "key": LAST})).await {
-            Err((ENOENT, _)) => None,
-            known => stamped(&String::from_utf8_lossy(&known?)),
-        };
+        let known = value_of(&c, LAST).await?.and_then(|v| stamped(&String::from_utf8_lossy(&v)));
         *last = known;
         if !is_due(known, second, every) {
             return Ok(());
@@ -249,10 +266,7 @@ impl Service {
         if arg("forced") != "true" {
             done?;
         }
-        let known = match ask(c, json!({"prefix": "config-key get", "key": LIGHTS})).await {
-            Err((ENOENT, _)) => Bytes::new(),
-            known => known?,
-        };
+        let known = value_of(c, LIGHTS).await?.unwrap_or_default();
         let text = lights_after(&known, id, kind, enable == "on");
         ask(c, json!({"prefix": "config-key set", "key": LIGHTS, "val": text})).await?;
         Ok(format!("Set {kind} light of {id}: {enable}\n").into())
@@ -269,12 +283,7 @@ impl Service {
         let map = self.monitor.osdmap();
         let addr = map.client_addr(osd).filter(|_| map.is_up(osd)).and_then(|a| a.msgr2().copied());
         let addr = addr.ok_or_else(|| (EAGAIN, format!("{osd} is down")))?;
-        match tokio::time::timeout(ANSWER_MAX, c.tell(EntityKind::OSD, addr, &cmd.to_string())).await {
-            Ok(Ok(r)) if r.rc < 0 => Err((r.rc, format!("{osd}: {}", r.status))),
-            Ok(Ok(r)) => Ok(r.out),
-            Ok(Err(e)) => Err((EAGAIN, format!("{osd}: {e}"))),
-            Err(_) => Err((ETIMEDOUT, format!("{osd} does not answer"))),
-        }
+        tell(c, &osd, addr, cmd).await
     }
 
     /// Keeps a sample, and how worn the drive is.

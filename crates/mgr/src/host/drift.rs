@@ -10,10 +10,10 @@
 //!     what has changed.
 //!  3. A host that gives a wrong answer, or none, harms no other.
 
-use super::devices::{ask, together};
+use super::devices::{AT_ONCE, ask, tell, together, value_of};
 use super::images::Service;
-use base::errno::{EAGAIN, EIO, ENOENT, ETIMEDOUT, Errno};
-use base::{EntityAddr, EntityKind, Utime};
+use base::errno::{EIO, Errno};
+use base::{EntityAddr, Utime};
 use bytes::Bytes;
 use client::host::Client;
 use cluster::OsdMap;
@@ -26,7 +26,7 @@ use std::ops::Bound;
 use std::time::Duration;
 
 /// Key of what is worse now.
-const DRIFT: &str = "mgr/doctor/drift";
+pub const DRIFT: &str = "mgr/doctor/drift";
 /// Prefix of the keys with the best grades of hosts.
 const HOSTS: &str = "mgr/doctor/hosts/";
 /// Seconds between two rounds, unless an option says otherwise.
@@ -37,10 +37,6 @@ const AGAIN: Duration = Duration::from_secs(60);
 const REFRESH: Duration = Duration::from_secs(5);
 /// Most hosts of a round.
 const HOSTS_MAX: usize = 1024;
-/// Hosts that are asked at a time.
-const AT_ONCE: usize = 16;
-/// Time limit for a host's answer.
-const ANSWER_MAX: Duration = Duration::from_secs(15);
 /// Most checks that are told, of all hosts, and most bytes of their entries: a key takes 64 KiB.
 const TOLD_MAX: (usize, usize) = (100, 48 << 10);
 /// Keys of hosts are kept until they are this many more than twice the addresses of OSDs.
@@ -113,24 +109,14 @@ fn hosts(map: &OsdMap) -> BTreeMap<IpAddr, EntityAddr> {
 
 /// Grades that an OSD gives its host.
 async fn look(c: &Client, addr: EntityAddr) -> Result<(String, BTreeMap<String, Grade>), Failed> {
-    let cmd = json!({"prefix": "doctor", "format": "json"}).to_string();
-    let answer = match tokio::time::timeout(ANSWER_MAX, c.tell(EntityKind::OSD, addr, &cmd)).await {
-        Ok(Ok(r)) if r.rc < 0 => return Err((r.rc, r.status)),
-        Ok(Ok(r)) => r.out,
-        Ok(Err(e)) => return Err((EAGAIN, e.to_string())),
-        Err(_) => return Err((ETIMEDOUT, "no answer".to_owned())),
-    };
+    let answer = tell(c, &addr, addr, json!({"prefix": "doctor", "format": "json"})).await?;
     let report: Value = serde_json::from_slice(&answer).map_err(|e| (EIO, e.to_string()))?;
     graded(&report).ok_or_else(|| (EIO, "the answer is no report about a host".to_owned()))
 }
 
 /// The JSON of a key; null if the key does not exist.
 async fn stored(c: &Client, key: &str) -> Result<Value, Failed> {
-    match ask(c, json!({"prefix": "config-key get", "key": key})).await {
-        Ok(v) => Ok(serde_json::from_slice(&v).unwrap_or_default()),
-        Err((ENOENT, _)) => Ok(Value::Null),
-        Err(e) => Err(e),
-    }
+    Ok(value_of(c, key).await?.and_then(|v| serde_json::from_slice(&v).ok()).unwrap_or_default())
 }
 
 impl Service {
@@ -195,7 +181,7 @@ impl Service {
         let mut found: BTreeMap<String, Vec<Worse>> = BTreeMap::new();
         for some in addrs.chunks(AT_ONCE) {
             let asked = some.iter().map(|a| look(&c, *a)).collect();
-            for (addr, answer) in some.iter().zip(together(asked).await) {
+            for answer in together(asked).await {
                 match answer {
                     Ok((host, now)) if !found.contains_key(&host) => match self.compare(&c, &host, &now).await {
                         Ok(all) => _ = found.insert(host, all),
@@ -207,7 +193,7 @@ impl Service {
                         }
                     },
                     Ok(_) => {}
-                    Err((_, text)) => tracing::debug!("mgr: no look at the host of {addr}: {text}"),
+                    Err((_, text)) => tracing::debug!("mgr: no look at a host: {text}"),
                 }
             }
         }

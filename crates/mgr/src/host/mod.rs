@@ -8,3 +8,6 @@ pub mod images;
 #[cfg(test)]
 mod tests;
 mod volumes;
+
+pub use devices::LIGHTS;
+pub use drift::DRIFT;

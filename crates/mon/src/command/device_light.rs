@@ -1,6 +1,6 @@
 //! Lights of drives, as the module `orchestrator` of Ceph's manager has them: the commands, and alerts while one is on.
 //!
-//! An OSD on the drive switches its light (`mgr::host::devices`), and what is on is kept in the `config-key` entry [`KEY`].
+//! An OSD on the drive switches its light (`mgr::host::devices`), and what is on is kept in the `config-key` entry [`LIGHTS`].
 
 use super::device::devices;
 use super::health::Severity::{self, Warn};
@@ -9,11 +9,10 @@ use super::{Cmd, Ctx, Res, cmd, flag as cf, plain, refuse};
 use crate::core::cluster_state::{ClusterState, CommandEffect, CommandOutcome};
 use crate::obj;
 use base::{OsdId, errno};
+use mgr::host::LIGHTS;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// The key of the lights that are on.
-const KEY: &str = "mgr/orchestrator/active_devices";
 /// Longest value of it that is read, in bytes.
 const VALUE_MAX: usize = 64 << 10;
 
@@ -32,7 +31,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
 
 /// The devices with a light of a kind that is on. Any client with the right to `config-key` may write there.
 fn lit(state: &ClusterState, kind: &str) -> BTreeSet<String> {
-    let text = state.kv.get(KEY).filter(|v| v.len() <= VALUE_MAX);
+    let text = state.kv.get(LIGHTS).filter(|v| v.len() <= VALUE_MAX);
     let all: Value = text.and_then(|t| serde_json::from_slice(t).ok()).unwrap_or_default();
     all[kind].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }

@@ -3,10 +3,9 @@
 use super::Severity;
 use super::checks::Adder;
 use crate::core::cluster_state::ClusterState;
+use mgr::host::DRIFT;
 use serde_json::Value;
 
-/// Key of what became worse.
-const DRIFT: &str = "mgr/doctor/drift";
 /// Longest value that is read, in bytes.
 const VALUE_MAX: usize = 64 << 10;
 /// Most entries that are read.
