@@ -81,7 +81,6 @@ in_ns() { ip netns exec "$ns" "$@"; }
 ceph() { in_ns timeout 180 ceph "$@"; }
 rbd() { in_ns rbd "$@"; }
 
-MSGR1_SERVED=${MSGR1:+--msgr1}
 # Where and how the guest's kernel gets to the monitor. It needs some option in place of ms_mode.
 way_in() {
   if [ -n "${MSGR1:-}" ]; then echo "AT=$GUEST_HOST:$((PORT + 4)) MODE=rw"
@@ -89,9 +88,9 @@ way_in() {
 }
 
 # guest_start [QEMU ARGS…]: the guest gets the monitor's address as MON and the administrator's key as KEY; for its
-# kernel AT and MODE are address and option. MSGR1=yes leaves ms_mode out, which is the kernel's default: msgr1. The
-# cluster then needs $MSGR1_SERVED as an argument. GUEST_MEMORY is the guest's memory in MiB, GUEST_CPUS the number of its
-# processors, GUEST_OPTIONS are words for its kernel.
+# kernel AT and MODE are address and option. MSGR1=yes leaves ms_mode out, which is the kernel's default: msgr1.
+# GUEST_MEMORY is the guest's memory in MiB, GUEST_CPUS the number of its processors, GUEST_OPTIONS are words for its
+# kernel.
 guest_start() {
   local accel=${ACCEL:-tcg} cpu=max
   [ "$accel" != kvm ] || cpu=host,-arch-capabilities

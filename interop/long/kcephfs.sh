@@ -123,7 +123,7 @@ umount /one || fail "the last umount"
 I
 
 guest_network
-cluster_up $MSGR1_SERVED --osds 3 --osd-size 2G --fs home --mds 2 --ip "$GUEST_HOST"
+cluster_up --osds 3 --osd-size 2G --fs home --mds 2 --ip "$GUEST_HOST"
 active() { ceph fs get home -f json | jq -r '.mdsmap.info[] | select(.rank == 0 and .state == "up:active").name'; }
 whole() { ceph mds stat | grep -Eq '\{0=.=up:active\} 1 up:standby'; }
 wait_for 60 whole

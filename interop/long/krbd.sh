@@ -70,7 +70,7 @@ umount /mnt; unmap
 I
 
 guest_network
-cluster_up $MSGR1_SERVED --osds 1 --osd-size 3G --ip "$GUEST_HOST"
+cluster_up --osds 1 --osd-size 3G --ip "$GUEST_HOST"
 ceph osd pool create rbd 16
 rbd pool init rbd
 rbd create --size 256M rbd/krbd --image-feature layering,exclusive-lock,object-map,fast-diff

@@ -2,7 +2,7 @@
 # with watch, notify and blocklist; wrong and missing keys.
 source "$(dirname "$0")/../lib.sh"
 export BELEMNITE_MSGR1_FIRST=1
-cluster_up --msgr1 --osd-size 2G --osds 2 --pool-size 2
+cluster_up --osd-size 2G --osds 2 --pool-size 2
 grep -q "^mon_host = \[v1:127.0.0.1:$((PORT + 4))/0,v2:127.0.0.1:$PORT/0\]" "$CEPH_CONF"
 V1=$W/v1.conf
 sed "s#^mon_host = .*#mon_host = v1:127.0.0.1:$((PORT + 4))/0#" "$CEPH_CONF" >"$V1"
@@ -75,4 +75,29 @@ grep -q 'Operation not permitted' "$W/err"
 sed 's/key = .*/key = AQAAAAAAAAAAABAAAAAAAAAAAAAAAAAAAAAAAA==/' "$W/r.keyring" >"$W/wrong.keyring"
 if timeout 20 rados -n client.r --keyring "$W/wrong.keyring" -p p stat big 2>"$W/err"; then exit 1; fi
 grep -q 'client.r proved knowledge of another key' "$W/c/log/mon.a.log"
+cluster_down
+
+echo "== a cluster without it, which gets it while it runs"
+unset BELEMNITE_MSGR1_FIRST
+cluster_up --no-msgr1
+grep -q "^mon_host = \[v2:127.0.0.1:$PORT/0\]" "$W/c/ceph.conf"
+at_v1() { timeout "$1" rados --conf "$V1" -p p stat big >/dev/null 2>&1; }
+if at_v1 5; then echo "served although it is off" >&2; exit 1; fi
+ceph mon set-addrs a "[v2:127.0.0.1:$PORT/0]"
+dumped() { ceph mon dump -f json 2>/dev/null | jq -c '[.mons[0].public_addrs.addrvec[].type]'; }
+expect "addresses without msgr1" "$(dumped)" '["v2"]'
+refused() {
+  if ceph mon set-addrs "$1" "$2" 2>"$W/err"; then echo "not refused: $2" >&2; exit 1; fi
+  grep -q "$3" "$W/err" || { cat "$W/err" >&2; exit 1; }
+}
+refused z "v2:127.0.0.1:$PORT" 'mon.z does not exist'
+refused a nothing "failed to parse addrs 'nothing'"
+refused a v2:127.0.0.1:0 'must bind to a non-zero port'
+refused a v1:127.0.0.1:4000 'a monitor has one v2 address'
+refused a '[v2:127.0.0.1:4000/0,v2:127.0.0.2:4000/0]' 'a monitor has one v2 address'
+cluster_down
+cluster_up --msgr1
+grep -q "^mon.a gets the addresses \[v2:127.0.0.1:$PORT/0,v1:127.0.0.1:$((PORT + 4))/0\]" "$W/up.out"
+expect "addresses with msgr1" "$(dumped)" '["v2","v1"]'
+at_v1 20
 cluster_down

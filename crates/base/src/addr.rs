@@ -107,6 +107,19 @@ impl fmt::Display for EntityAddr {
 pub struct AddrVec(pub Vec<EntityAddr>);
 
 impl AddrVec {
+    /// Addresses as they are shown: `[v2:IP:PORT/NONCE,v1:IP:PORT/NONCE]`, or one without brackets. One without a type is
+    /// of msgr2.
+    #[must_use]
+    pub fn parse(s: &str) -> Option<Self> {
+        // A bracket before an address type groups addresses; any other belongs to an IPv6 address.
+        let grouped = s.strip_prefix('[').filter(|r| r.starts_with('v')).map(|r| r.strip_suffix(']'));
+        let one = |w: &str| {
+            let kind = if w.starts_with("v1:") { AddrKind::LEGACY } else { AddrKind::MSGR2 };
+            Some(EntityAddr { kind, ..EntityAddr::parse(w)? })
+        };
+        grouped.unwrap_or(Some(s))?.split(',').map(one).collect::<Option<Vec<_>>>().map(Self)
+    }
+
     /// The msgr2 entry, if any.
     #[must_use]
     pub fn msgr2(&self) -> Option<&EntityAddr> {

@@ -21,6 +21,7 @@ type Error = Box<dyn std::error::Error>;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Default port of a monitor.
 const MON_PORT: u16 = 3300;
+const MON_PORT_MSGR1: u16 = 6789;
 
 /// A random uuid.
 pub(crate) fn new_uuid() -> Result<Uuid, Error> {
@@ -58,7 +59,8 @@ pub(crate) fn mon_addrs(text: &str) -> Result<Vec<EntityAddr>, Error> {
     Ok(out)
 }
 
-/// The addresses in `mon_host` by monitor: an address that follows another in the same brackets is of the same one.
+/// The addresses in `mon_host` by monitor: an address that follows another in the same brackets is of the same one. One
+/// without a port and a type stands for Ceph's two, as in Ceph.
 pub(crate) fn mon_addrvecs(text: &str) -> Result<Vec<AddrVec>, Error> {
     let mut out: Vec<AddrVec> = Vec::new();
     let mut grouped = false;
@@ -67,25 +69,36 @@ pub(crate) fn mon_addrvecs(text: &str) -> Result<Vec<AddrVec>, Error> {
         let opened = word.strip_prefix('[').filter(|w| w.starts_with('v'));
         let continues = grouped && opened.is_none();
         let word = opened.unwrap_or(word);
-        let (kind, word) = match word.strip_prefix("v1:") {
-            Some(rest) => (AddrKind::LEGACY, rest),
-            None => (AddrKind::MSGR2, word.strip_prefix("v2:").unwrap_or(word)),
-        };
         let closes = word.matches(']').count() > word.matches('[').count();
         grouped = (continues || opened.is_some()) && !closes;
-        let word = if closes { word.strip_suffix(']').unwrap_or(word) } else { word };
-        let word = word.split('/').next().unwrap_or(word);
-        let sock = word
-            .parse::<SocketAddr>()
-            .or_else(|_| word.trim_matches(['[', ']']).parse::<IpAddr>().map(|ip| SocketAddr::new(ip, MON_PORT)))
-            .map_err(|_| format!("mon_host: '{word}' is not an address"))?;
-        let addr = EntityAddr { kind, nonce: 0, sock: Some(sock) };
+        let mut addrs = addrs_of(if closes { word.strip_suffix(']').unwrap_or(word) } else { word })?;
         match out.last_mut() {
-            Some(all) if continues => all.0.push(addr),
-            _ => out.push(addr.into()),
+            Some(all) if continues => all.0.append(&mut addrs.0),
+            _ => out.push(addrs),
         }
     }
     Ok(out)
+}
+
+/// The addresses that one word of `mon_host` stands for.
+fn addrs_of(word: &str) -> Result<AddrVec, Error> {
+    let typed = [("v1:", AddrKind::LEGACY), ("v2:", AddrKind::MSGR2)];
+    let found = typed.iter().find_map(|(p, k)| Some((*k, word.strip_prefix(p)?)));
+    let (kind, rest) = found.unwrap_or((AddrKind::MSGR2, word));
+    let place = rest.split('/').next().unwrap_or(rest);
+    let at = |kind, sock| EntityAddr { kind, nonce: 0, sock: Some(sock) };
+    if let Ok(sock) = place.parse() {
+        return Ok(at(kind, sock).into());
+    }
+    let ip = place.trim_matches(['[', ']']).parse::<IpAddr>();
+    let ip = ip.map_err(|_| format!("mon_host: '{place}' is not an address"))?;
+    let v2 = at(AddrKind::MSGR2, SocketAddr::new(ip, MON_PORT));
+    let v1 = at(AddrKind::LEGACY, SocketAddr::new(ip, MON_PORT_MSGR1));
+    Ok(match found {
+        None => AddrVec(vec![v2, v1]),
+        Some((AddrKind::LEGACY, _)) => v1.into(),
+        Some(_) => v2.into(),
+    })
 }
 
 /// The first address of this machine in a network such as `10.0.0.0/8`.
@@ -296,6 +309,17 @@ fn bind_addr(text: &str, public: Option<SocketAddr>) -> Result<SocketAddr, Error
     found.ok_or_else(|| format!("public_bind_addr = {text}: not an address, and none for msgr2").into())
 }
 
+/// Addresses of a monitor that is made: that for msgr2, and that for msgr1 unless `ms_bind_msgr1` is off.
+pub(crate) fn own_addrs(conf: &Conf, id: &str) -> Result<AddrVec, Error> {
+    let get = |k: &str| conf.get("mon", id, k);
+    let text = get("public_addr").or_else(|| get("mon_addr")).or_else(|| get("mon_host"));
+    let addrs = mon_addrvecs(&text.ok_or("the configuration names no mon_host")?)?;
+    let mut own = addrs.into_iter().find(|a| a.msgr2().is_some()).ok_or("the monitor has no msgr2 address")?;
+    let msgr1 = net::modes::serves_msgr1(get);
+    own.0.retain(|a| msgr1 || a.kind != AddrKind::LEGACY);
+    Ok(own)
+}
+
 /// `belemnite mon --mkfs`: makes a new cluster from a configuration, with the keys of the keyrings that it names.
 pub(crate) fn mon_mkfs_from_conf(conf: &Conf, id: &str) -> Result<(), Error> {
     let o = mon_options(conf, id)?;
@@ -309,12 +333,7 @@ pub(crate) fn mon_mkfs_from_conf(conf: &Conf, id: &str) -> Result<(), Error> {
             text.push('\n');
         }
     }
-    let own = conf.get("mon", id, "public_addr").or_else(|| conf.get("mon", id, "mon_addr"));
-    let addrs = match own {
-        Some(a) => mon_addrvecs(&a)?,
-        None => mon_addrvecs(&conf.get("mon", id, "mon_host").ok_or("the configuration names no mon_host")?)?,
-    };
-    let mon_addrs = addrs.into_iter().find(|a| a.msgr2().is_some()).ok_or("the monitor has no msgr2 address")?;
+    let mon_addrs = own_addrs(conf, id)?;
     mon::host::mkfs::mkfs(&mon::host::mkfs::MkfsOptions {
         fsid: Uuid::parse(&fsid).ok_or_else(|| format!("fsid = {fsid}: not a uuid"))?,
         mon_name: id.to_owned(),

@@ -233,11 +233,7 @@ fn rebuild(conf: &Conf, id: &str, osds: &[PathBuf]) -> Result<(), Error> {
     for o in map.osds() {
         text += &osd_ring(conf, o.0)?;
     }
-    let mon_addrs = match get("public_addr").or_else(|| get("mon_addr")) {
-        Some(a) => admin::mon_addrvecs(&a)?,
-        None => admin::mon_addrvecs(&get("mon_host").ok_or("the configuration names no mon_host")?)?,
-    };
-    let mon_addrs = mon_addrs.into_iter().find(|a| a.msgr2().is_some()).ok_or("the monitor has no msgr2 address")?;
+    let mon_addrs = admin::own_addrs(conf, id)?;
     let options = MkfsOptions {
         fsid,
         mon_name: id.to_owned(),

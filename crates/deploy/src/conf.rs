@@ -9,6 +9,8 @@ use std::net::IpAddr;
 
 /// Port of monitors.
 pub const MON_PORT: u16 = 3300;
+/// Port of the monitors for msgr1.
+const MON_PORT_MSGR1: u16 = 6789;
 /// Port of etcd for monitors.
 pub const ETCD_PORT: u16 = 2379;
 /// Port of etcd for its members.
@@ -36,10 +38,15 @@ fn monitors(i: &Inventory) -> impl Iterator<Item = (&str, IpAddr)> {
     i.monitors.iter().filter_map(|m| Some((m.as_str(), i.hosts.get(m)?.address)))
 }
 
+/// Addresses of a monitor, for msgr2 and msgr1.
+fn mon_addrs(ip: IpAddr) -> String {
+    format!("[v2:{}/0,v1:{}/0]", at(ip, MON_PORT), at(ip, MON_PORT_MSGR1))
+}
+
 /// The part of `ceph.conf` that clients need.
 #[must_use]
 pub fn client(i: &Inventory, fsid: &str) -> String {
-    let hosts: Vec<String> = monitors(i).map(|(_, a)| format!("[v2:{}/0]", at(a, MON_PORT))).collect();
+    let hosts: Vec<String> = monitors(i).map(|(_, a)| mon_addrs(a)).collect();
     let mut s = format!(
         "# Written by `belemnite deploy`, which overwrites changes. Options are in the inventory.\n\
          [global]\nfsid = {fsid}\nmon_host = {}\npublic_network = {}\n",
@@ -72,7 +79,7 @@ pub fn ceph_conf(i: &Inventory, f: &Facts, host: &str, h: &HostFacts) -> String 
         );
     }
     for (m, a) in monitors(i) {
-        let _ = write!(s, "\n[mon.{m}]\npublic_addr = [v2:{}/0]\n", at(a, MON_PORT));
+        let _ = write!(s, "\n[mon.{m}]\npublic_addr = {}\n", mon_addrs(a));
     }
     let place = i.hosts.get(host).map(|h| &h.place);
     let above: Vec<String> = place.into_iter().flatten().map(|(k, v)| format!(" {k}={v}")).collect();

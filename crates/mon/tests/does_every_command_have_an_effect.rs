@@ -303,6 +303,37 @@ fn tell_commands_answer_from_the_process() {
 }
 
 #[test]
+fn mon_set_addrs_changes_the_addresses_of_one_monitor() {
+    let (mut c, admin) = cluster();
+    c.core.state.mons.up = Some(["a".to_owned()].into());
+    c.ok(admin, &json!({ "prefix": "mon add", "name": "b", "addr": "127.0.0.2" }));
+    let before = show(&mut c, admin, "mon dump");
+    let set = |name: &str, addrs: &str| json!({ "prefix": "mon set-addrs", "name": name, "addrs": addrs });
+    for (name, addrs, rc) in [
+        ("z", "v2:127.0.0.9:3300", -2),
+        ("a", "monitor", -22),
+        ("a", "v2:127.0.0.9", -22),
+        ("a", "v1:127.0.0.9:6789", -22),
+        ("a", "[v2:127.0.0.9:1,v2:127.0.0.9:2]", -22),
+        ("a", "[v2:127.0.0.9:1,v1:127.0.0.9:2,v1:127.0.0.9:3]", -22),
+        ("a", "[v2:127.0.0.9:1,v1:127.0.0.2:6789]", -17),
+    ] {
+        assert_eq!(c.command(admin, &set(name, addrs), "").0, rc, "{name} {addrs}");
+    }
+    assert_eq!(show(&mut c, admin, "mon dump"), before);
+    c.ok(admin, &set("b", "[v2:[::1]:3301/7,v1:[::1]:6790/7]"));
+    let map = show(&mut c, admin, "mon dump");
+    assert_eq!((&map["mons"][0], map["epoch"].as_u64()), (&before["mons"][0], before["epoch"].as_u64().map(|e| e + 1)));
+    let both = json!([
+        { "type": "v2", "addr": "[::1]:3301", "nonce": 0 },
+        { "type": "v1", "addr": "[::1]:6790", "nonce": 0 },
+    ]);
+    assert_eq!(map["mons"][1]["public_addrs"]["addrvec"], both);
+    c.ok(admin, &set("b", "[v2:[::1]:3301,v1:[::1]:6790]"));
+    assert_eq!(show(&mut c, admin, "mon dump"), map, "the same addresses are no change");
+}
+
+#[test]
 fn mon_add_uses_the_given_address_and_location() {
     let (mut c, admin) = cluster();
     c.core.state.mons.up = Some(["a".to_owned()].into());
@@ -310,6 +341,11 @@ fn mon_add_uses_the_given_address_and_location() {
     c.ok(admin, &add);
     let map = show(&mut c, admin, "mon dump");
     assert_eq!(map["mons"][1]["crush_location"], "{rack=r1}");
+    let both = json!([
+        { "type": "v2", "addr": "127.0.0.2:3300", "nonce": 0 },
+        { "type": "v1", "addr": "127.0.0.2:6789", "nonce": 0 },
+    ]);
+    assert_eq!(map["mons"][1]["public_addrs"]["addrvec"], both, "Ceph's ports for an address without one");
     c.ok(admin, &json!({ "prefix": "mon enable-msgr2" }));
     // What a monitor has told stays while it does not run, and goes with its place in the map.
     let meta = |c: &mut Cluster, id: &str| -> Value {

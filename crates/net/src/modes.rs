@@ -20,9 +20,9 @@ pub struct BadModes {
     pub value: String,
 }
 
-/// True if daemons serve msgr1 beside msgr2: option `ms_bind_msgr1`, which is off by default, other than in Ceph.
+/// True if daemons serve msgr1 beside msgr2: option `ms_bind_msgr1`, which is on by default.
 pub fn serves_msgr1(get: impl Fn(&str) -> Option<String>) -> bool {
-    get("ms_bind_msgr1").is_some_and(|v| matches!(v.trim(), "true" | "1" | "yes" | "on"))
+    !get("ms_bind_msgr1").is_some_and(|v| matches!(v.trim(), "false" | "0" | "no" | "off"))
 }
 
 /// Environment variable for tests: clients take the first address that they know how to use, and this lets msgr1 be it.

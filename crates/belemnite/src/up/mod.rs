@@ -3,6 +3,7 @@
 //! [`dir`] finds the description of the cluster ([`plan::Plan`]), [`options`] compares it with the arguments, [`make`]
 //! makes stores and keys, and [`cluster`] runs the daemons until the end. [`control`] takes an operator's commands.
 
+mod addresses;
 mod bring_up;
 mod cluster;
 pub(crate) mod control;
@@ -60,9 +61,12 @@ pub(crate) struct Args {
     /// Number of monitors: 1, or 3 with their state in a three-member etcd, which must be installed [default: 1]
     #[arg(long, value_name = "N", value_parser = ["1", "3"])]
     mons: Option<String>,
-    /// Serve msgr1 to clients, too, for kernels without ms_mode and libraries before Ceph 14 [default: as in DIR]
-    #[arg(long)]
+    /// Serve msgr1 to clients, too, for kernels without ms_mode and libraries before Ceph 14 [default for a new cluster]
+    #[arg(long, conflicts_with = "no_msgr1")]
     msgr1: bool,
+    /// Serve msgr2 only
+    #[arg(long)]
+    no_msgr1: bool,
     /// Address to listen on [default: 127.0.0.1]
     #[arg(long, value_name = "IP")]
     ip: Option<IpAddr>,
@@ -401,6 +405,7 @@ async fn is_member(l: &Layout, id: u32) -> bool {
 /// Waits until all OSDs are up, then prints how to use the cluster.
 async fn report_when_up(p: &Plan, l: &Layout) -> Result<(), Error> {
     let c = make::connect(l).await?;
+    addresses::announce(&c, p).await?;
     let want = p.osds.len();
     let mut members = BTreeSet::new();
     let start = tokio::time::Instant::now();

@@ -126,7 +126,7 @@ fn new_plan(a: &Args, devices: Vec<PathBuf>, l: &Layout) -> Result<(Plan, Vec<u3
     let plan = Plan {
         version: plan::VERSION,
         mons,
-        msgr1: a.msgr1,
+        msgr1: !a.no_msgr1,
         fsid: admin::new_uuid()?.to_string(),
         ip,
         port,
@@ -164,9 +164,7 @@ fn old_plan(
     if a.mons.as_ref().is_some_and(|n| *n != p.mons.to_string()) {
         return Err(differs("--mons", &p.mons));
     }
-    if a.msgr1 && !p.msgr1 {
-        return Err(differs("no --msgr1;", &"its monitors have no address for msgr1"));
-    }
+    p.msgr1 = (p.msgr1 || a.msgr1) && !a.no_msgr1;
     if a.ip.is_some_and(|x| x != p.ip) {
         return Err(differs("--ip", &p.ip));
     }
@@ -372,6 +370,7 @@ mod tests {
             "--osds 3 --osd-size 2G --port 4000 --ip ::1 --pool-size 2 --auth none --mons 3",
             "--device /dev/one --device /dev/two --force",
             "--osds 1 --osd-size 1G --msgr1",
+            "--osds 1 --osd-size 1G --no-msgr1",
         ] {
             let d = Dir::new("again");
             let n = args(words).osds.unwrap_or(2);
@@ -392,7 +391,6 @@ mod tests {
             ("--pool-size 4", "--pool-size 4 with 3 OSDs"),
             ("--port 4001", "a cluster with --port 4000"),
             ("--mons 3", "a cluster with --mons 1"),
-            ("--msgr1", "its monitors have no address for msgr1"),
             ("--ip 127.0.0.2", "a cluster with --ip 127.0.0.1"),
             ("--osds 2", "holds 3 OSDs"),
             ("--osds 4 --device /dev/one --device /dev/two", "one device per OSD"),

@@ -156,7 +156,7 @@ impl Plan {
     #[must_use]
     pub(crate) fn conf_global(&self) -> String {
         let (auth, modes) = (&self.auth, if self.auth == "none" { "ms_mon_client_mode = crc\n" } else { "" });
-        let msgr1 = if self.msgr1 { "ms_bind_msgr1 = true\n" } else { "" };
+        let msgr1 = if self.msgr1 { "" } else { "ms_bind_msgr1 = false\n" };
         format!(
             "[global]\n\
              fsid = {}\n\
@@ -293,9 +293,9 @@ pub(crate) mod tests {
         let hosts = |p: Plan| p.mon_host();
         assert_eq!(hosts(plan()), "[v2:127.0.0.1:3300/0,v1:127.0.0.1:6789/0]");
         assert_eq!(hosts(Plan { port: 7000, ..plan() }), "[v2:127.0.0.1:7000/0,v1:127.0.0.1:7004/0]");
-        assert!(plan().conf_global().contains("\nms_bind_msgr1 = true\n"));
+        assert!(!plan().conf_global().contains("msgr1"), "it is served by default");
         let off = Plan { msgr1: false, ..plan() };
-        assert!(!off.conf_global().contains("msgr1"));
+        assert!(off.conf_global().contains("\nms_bind_msgr1 = false\n"));
         assert_eq!(hosts(off), "[v2:127.0.0.1:3300/0]");
         let six = Plan { ip: "::1".parse().unwrap(), mons: 3, ..plan() };
         let of = |text: &str| crate::admin::mon_addrvecs(text).unwrap();

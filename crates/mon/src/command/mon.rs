@@ -8,6 +8,7 @@ use crate::core::cluster_state::{CommandEffect, CommandOutcome};
 use crate::obj;
 use base::{AddrKind, AddrVec, EntityAddr, errno};
 use cluster::{MonInfo, MonMap, release};
+use std::net::SocketAddr;
 
 /// Commands of this module.
 pub(super) const COMMANDS: &[Cmd] = &[
@@ -38,6 +39,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
         add,
         "add a monitor, which is started afterwards",
     ),
+    cmd("mon set-addrs name:String addrs:String", "mon", "rw", 0, set_addrs, "set the addresses of a monitor"),
 ];
 
 const FEATURES: [&str; 8] =
@@ -273,12 +275,10 @@ fn add(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let Some(sock) = EntityAddr::parse(&addr).and_then(|a| a.sock) else {
         return invalid(format!("{addr} is not an address"));
     };
-    let port = if sock.port() == 0 { MON_PORT } else { sock.port() };
-    let sock = std::net::SocketAddr::new(sock.ip(), port);
     let crush_loc = c.args.pairs("location")?.into_iter().collect();
     shared(c)?;
     let mut m = c.pending.monmap.clone().unwrap_or_else(|| next(c));
-    let public_addrs = AddrVec(vec![EntityAddr::msgr2(sock, 0)]);
+    let public_addrs = addrs_at(sock);
     if let Some(have) = m.mons.get(&name) {
         if have.public_addrs == public_addrs {
             return done(format!("mon.{name} at {public_addrs} already exists"));
@@ -294,8 +294,57 @@ fn add(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     committed(rs)
 }
 
-/// The port of a monitor that is added without one.
+/// Ceph's ports of a monitor for msgr2 and for msgr1.
 const MON_PORT: u16 = 3300;
+const MON_PORT_MSGR1: u16 = 6789;
+
+/// Addresses of a new monitor at `at`: without a port, or with that of msgr1, at Ceph's ports for both protocols, as
+/// Ceph has it.
+fn addrs_at(at: SocketAddr) -> AddrVec {
+    let port = |p| SocketAddr::new(at.ip(), p);
+    match at.port() {
+        0 | MON_PORT_MSGR1 => AddrVec(vec![
+            EntityAddr::msgr2(port(MON_PORT), 0),
+            EntityAddr { kind: AddrKind::LEGACY, nonce: 0, sock: Some(port(MON_PORT_MSGR1)) },
+        ]),
+        p => EntityAddr::msgr2(port(p), 0).into(),
+    }
+}
+
+/// `mon set-addrs`. A monitor listens at a new msgr1 address at once, and at another msgr2 address when it is restarted.
+fn set_addrs(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let (name, text) = (c.args.str("name")?, c.args.str("addrs")?);
+    let mut m = c.pending.monmap.clone().unwrap_or_else(|| next(c));
+    if !m.mons.contains_key(&name) {
+        return refuse(errno::ENOENT, format!("mon.{name} does not exist"));
+    }
+    let Some(mut addrs) = AddrVec::parse(&text) else {
+        return invalid(format!("failed to parse addrs '{text}'"));
+    };
+    for a in &mut addrs.0 {
+        a.nonce = 0;
+        if a.sock.is_none_or(|s| s.port() == 0) {
+            return invalid(format!("monitor must bind to a non-zero port, not {a}"));
+        }
+    }
+    let of = |kind| addrs.0.iter().filter(|a| a.kind == kind).count();
+    if of(AddrKind::MSGR2) != 1 || of(AddrKind::LEGACY) != addrs.0.len() - 1 || addrs.0.len() > 2 {
+        return invalid(format!("'{text}': a monitor has one v2 address, and at most one v1 address"));
+    }
+    let taken =
+        |o: &&MonInfo| o.name != name && o.public_addrs.0.iter().any(|a| addrs.0.iter().any(|b| a.sock == b.sock));
+    if let Some(o) = m.mons.values().find(taken) {
+        return refuse(errno::EEXIST, format!("mon.{} already exists at address {}", o.name, o.public_addrs));
+    }
+    let Some(own) = m.mons.get_mut(&name) else { return refuse(errno::ENOENT, format!("mon.{name} does not exist")) };
+    if own.public_addrs == addrs {
+        return done("");
+    }
+    let moves = own.public_addrs.msgr2() != addrs.msgr2();
+    own.public_addrs = addrs;
+    c.pending.monmap = Some(m);
+    committed(if moves { format!("restart mon.{name}, which then listens at its new address") } else { String::new() })
+}
 
 /// A copy of the monmap with the next epoch, for a change.
 fn next(c: &Ctx<'_>) -> MonMap {

@@ -22,6 +22,7 @@ use wire::{Encode as _, Features, WireMessage as _};
 
 use super::bridge::Bridge;
 use super::front_admin::{FrontAdmin, Seen};
+use super::listen::Listening;
 use super::membership::{self, Standing};
 use super::{MonError, MonRunOptions, Store, serve};
 use crate::core::cluster_state::Role;
@@ -400,7 +401,7 @@ async fn in_front(
         None => None,
     };
     let mut changes = standing.changes();
-    let mut listening = false;
+    let mut listening: Option<Listening> = None;
     let mut again = tokio::time::interval(AGAIN);
     again.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let result = loop {
@@ -419,9 +420,11 @@ async fn in_front(
             break Err(MonError::Stopped("this monitor was removed from the monmap".into()));
         }
         // Without global ids no client can sign in, and clients would take the failure for a refusal.
-        if !listening && host.ids.left() > 0 {
-            super::listen_to_clients(&endpoint, bind, msgr1).await?;
-            listening = true;
+        if let Some(l) = &mut listening {
+            let own = replica.borrow().monmap.mons.get(&o.name).map(|m| m.public_addrs.clone());
+            own.iter().for_each(|addrs| l.follow(addrs));
+        } else if host.ids.left() > 0 {
+            listening = Some(Listening::start(&endpoint, bind, msgr1).await?);
             tracing::info!("mon.{} serves {public} as a front monitor", o.name);
         }
         host.look(standing, &replica.borrow(), public, &modes);

@@ -9,6 +9,7 @@ mod console;
 mod counters;
 mod facts;
 mod front_admin;
+mod listen;
 mod manager;
 mod many;
 mod membership;
@@ -43,6 +44,7 @@ use crate::core::options::MonOptions;
 use crate::core::reading::{Reading, Step};
 use crate::core::{self, MonAuthHost, MonCore};
 use bridge::{Bridge, RoleHandler};
+use listen::Listening;
 
 /// Name of the state store's file in the monitor's directory.
 pub const STATE_FILE: &str = "state.redb";
@@ -231,38 +233,18 @@ fn public_addrs(m: &cluster::MonMap, name: &str) -> Result<(EntityAddr, AddrVec)
     found.ok_or_else(|| MonError::NotInMap(name.to_owned()))
 }
 
-/// Listens on an address. While a closing socket still holds it, the call retries for a second.
-async fn listen(e: &net::Endpoint, addr: SocketAddr, protocol: Protocol) -> Result<(), MonError> {
-    let listen = || std::net::TcpListener::bind(addr).and_then(|l| e.listen_on(l, protocol)).map(|_| ());
-    for _ in 0..50 {
-        match listen() {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                tokio::time::sleep(Duration::from_millis(20)).await
-            }
-            r => return r.map_err(|error| MonError::Listen { addr, error }),
-        }
-    }
-    listen().map_err(|error| MonError::Listen { addr, error })
-}
-
-/// Listens on the monitor's address for msgr2, `bind`, and at the port of its msgr1 address if it has one.
-async fn listen_to_clients(e: &net::Endpoint, bind: SocketAddr, msgr1: bool) -> Result<(), MonError> {
-    listen(e, bind, Protocol::V2).await?;
-    match e.addrs().legacy().and_then(|a| a.sock) {
-        Some(legacy) if msgr1 => listen(e, SocketAddr::new(bind.ip(), legacy.port()), Protocol::V1).await,
-        Some(_) => {
-            tracing::info!("ms_bind_msgr1 is off: the monmap has an address for msgr1, which is not served");
-            Ok(())
-        }
-        None => Ok(()),
-    }
-}
-
 /// The election of a leader: its fence, and its standing among the monitors.
 type Lead = ((bytes::Bytes, u64), Arc<membership::Standing>);
 
 /// Records of the state, without and with those of the maps.
 type Records = (Vec<(bytes::Bytes, Entry)>, Vec<(bytes::Bytes, Entry)>);
+
+/// What a serving monitor looks after beside its clients.
+struct Care {
+    timer: Option<backup::Timer>,
+    etcd: Option<EtcdCare>,
+    listening: Listening,
+}
 
 /// The parts of a serving monitor that its endpoints and tasks share.
 struct Serving<'a> {
@@ -316,7 +298,7 @@ async fn serve(
     let mut state_task = std::pin::pin!(serve_state);
     serving.bridge.turn_end();
     serving.until_ready(state_task.as_mut()).await?;
-    let (mgr, mon) = serving.listen(mgr_addrs, public_all).await?;
+    let (mgr, mon, listening) = serving.listen(mgr_addrs, public_all).await?;
     let _admin = serving.admin_sockets()?;
     let method = if cephx { Method::CEPHX } else { Method::NONE };
     tracing::info!(
@@ -336,7 +318,7 @@ async fn serve(
         }
         None => None,
     };
-    let result = serving.run(&cx, state_task, images, timer, care).await;
+    let result = serving.run(&cx, state_task, images, Care { timer, etcd: care, listening }).await;
     mon.shutdown();
     if let Some(m) = mgr {
         m.shutdown();
@@ -393,12 +375,12 @@ impl Serving<'_> {
         Ok(())
     }
 
-    /// Listens as manager, if the monitor is one, and as monitor. Returns both endpoints.
+    /// Listens as manager, if the monitor is one, and as monitor. Returns both endpoints, and the monitor's sockets.
     async fn listen(
         &self,
         mgr_addrs: Option<AddrVec>,
         mon_addrs: AddrVec,
-    ) -> Result<(Option<net::Endpoint>, net::Endpoint), MonError> {
+    ) -> Result<(Option<net::Endpoint>, net::Endpoint, Listening), MonError> {
         let given = |name: &str| self.core.borrow().state.options.settings.given(name).map(str::to_owned);
         let modes = net::modes::Modes::take(given)?;
         let mgr_gid = self.core.borrow().state.mgrmap.active_gid as i64;
@@ -407,14 +389,14 @@ impl Serving<'_> {
             (Some(addr), Some(addrs)) => {
                 let e = self.endpoint(&modes, EntityKind::MGR, mgr_gid, addrs);
                 let at = self.o.bind.map_or(addr, |b| SocketAddr::new(b.ip(), addr.port()));
-                listen(&e, at, Protocol::V2).await?;
+                listen::listen(&e, at, Protocol::V2).await?;
                 Some(e)
             }
             _ => None,
         };
         let mon = self.endpoint(&modes, EntityKind::MON, 0, mon_addrs);
-        listen_to_clients(&mon, self.bind, net::modes::serves_msgr1(given)).await?;
-        Ok((mgr, mon))
+        let listening = Listening::start(&mon, self.bind, net::modes::serves_msgr1(given)).await?;
+        Ok((mgr, mon, listening))
     }
 
     fn endpoint(&self, modes: &net::modes::Modes, kind: EntityKind, num: i64, addrs: AddrVec) -> net::Endpoint {
@@ -448,9 +430,9 @@ impl Serving<'_> {
         cx: &Context,
         mut state_task: Pin<&mut impl Future<Output = ()>>,
         images: Rc<mgr::host::images::Service>,
-        timer: Option<backup::Timer>,
-        care: Option<EtcdCare>,
+        care: Care,
     ) -> Result<(), MonError> {
+        let Care { timer, etcd: care, mut listening } = care;
         let bridge = &self.bridge;
         let mut backups = std::pin::pin!(backup::run(Rc::clone(bridge), timer));
         let mut metrics = std::pin::pin!(metrics::run(Rc::clone(bridge), self.net.clone(), self.bind.ip()));
@@ -465,6 +447,9 @@ impl Serving<'_> {
                 () = &mut state_task => {}
                 _ = second.tick() => {
                     self.core.borrow_mut().state.mons.etcd = care.as_ref().map(EtcdCare::condition);
+                    if let Some(m) = self.core.borrow().state.monmap.mons.get(&self.o.name) {
+                        listening.follow(&m.public_addrs);
+                    }
                     bridge.tick();
                 }
                 () = &mut image_tasks => {}

@@ -62,9 +62,8 @@ impl<'a> Act<'a> {
                 self.check_state(host).await?;
                 self.start_monitor(host, "restart").await
             }
-            Action::AddMonitor(a) => {
-                self.must(json!({"prefix": "mon add", "name": host, "addr": conf::at(*a, conf::MON_PORT)})).await
-            }
+            // Without a port, it gets Ceph's for both protocols.
+            Action::AddMonitor(a) => self.must(json!({"prefix": "mon add", "name": host, "addr": a.to_string()})).await,
             Action::RemoveMonitor => self.remove_monitor(host).await,
             Action::SetOption(who, k, v) => {
                 self.must(json!({"prefix": "config set", "who": who, "name": k, "value": v})).await
