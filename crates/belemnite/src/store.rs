@@ -12,7 +12,7 @@ use crate::cli::views::Form;
 use crate::size;
 use ::store::engine::device::{Overlay, drive, submit};
 use ::store::engine::{self, Config, FormatError, FormatOptions, OpenError, Store};
-use ::store::{Cid, ObjectStore, Oid, ReadError, Tag, Transaction};
+use ::store::{Cid, ObjectName, ObjectStore, Oid, ReadError, Tag, Transaction};
 use base::device::Device;
 use base::errno::Errno;
 use base::{HObject, SpgId};
@@ -457,7 +457,7 @@ fn fsck(path: &Path, deep: bool, form: &Form) -> ExitCode {
 }
 
 /// True for a PG's own metadata object in its collection, which no other copy has.
-fn is_own(oid: &Oid) -> bool {
+fn is_own(oid: &ObjectName) -> bool {
     oid.hobj.oid.is_empty()
 }
 

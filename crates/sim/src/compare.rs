@@ -63,7 +63,7 @@ fn contents(w: &mut World, osd: OsdId, pg: PgId) -> Read<Contents> {
     let here = o.process.as_ref().and_then(|p| p.pg(pg)).map(pg::Pg::cid);
     let cid = here.unwrap_or(Cid::Pg(SpgId { pg, shard: ShardId::NONE }));
     let mut all = Contents::new();
-    let mut from = Oid { generation: 0, ..Oid::new(base::HObject::min()) };
+    let mut from = Oid::new(base::HObject::min()).at_generation(0);
     loop {
         let (page, next) = o.look(pg, &mut w.ctx, |s| s.list(TAG, cid, &from, None, 128))?;
         for oid in page.into_iter().filter(|o| !o.hobj.oid.is_empty()) {
@@ -108,7 +108,7 @@ fn shard(w: &mut World, osd: OsdId, spg: SpgId) -> Read<Shard> {
     let Node::Osd(o) = &mut w.nodes[node] else { return Ok(Shard::new()) };
     let (pg, cid) = (spg.pg, Cid::Pg(spg));
     let mut all = Shard::new();
-    let mut from = Some(Oid { generation: 0, ..Oid::new(base::HObject::min()) });
+    let mut from = Some(Oid::new(base::HObject::min()).at_generation(0));
     while let Some(first) = from {
         let (page, next) = o.look(pg, &mut w.ctx, |s| s.list(TAG, cid, &first, None, 128))?;
         for oid in page.into_iter().filter(|o| !o.hobj.oid.is_empty()) {

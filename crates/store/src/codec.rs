@@ -2,7 +2,7 @@
 //!
 //! Invariant: decoding never panics and never allocates more than the input it was given can account for.
 
-use crate::key::{Cid, Oid};
+use crate::key::{Cid, ObjectName, Oid};
 use base::{Epoch, Eversion, HObject, PgId, PoolId, ShardId, SnapId, SpgId};
 use bytes::Bytes;
 
@@ -23,7 +23,7 @@ pub(crate) trait Put {
     fn var(&mut self, v: u64);
     fn bytes(&mut self, v: &[u8]);
     fn cid(&mut self, c: Cid);
-    fn oid(&mut self, o: &Oid);
+    fn oid(&mut self, o: &ObjectName);
     fn version(&mut self, v: Eversion);
 }
 
@@ -75,7 +75,7 @@ impl Put for Vec<u8> {
     /// | namespace | bytes if 4 |
     /// | generation | u64 if 8 |
     /// | shard | u8 if 8 |
-    fn oid(&mut self, o: &Oid) {
+    fn oid(&mut self, o: &ObjectName) {
         let h = &o.hobj;
         // Most objects have no key, no namespace and no generation, so one flag byte is enough.
         let flags = u8::from(h.max)
@@ -179,7 +179,7 @@ impl<'a> Get<'a> {
             _ => self.bad(),
         }
     }
-    pub(crate) fn oid(&mut self) -> R<Oid> {
+    pub(crate) fn name(&mut self) -> R<ObjectName> {
         let flags = self.u8()?;
         let pool = PoolId(self.u64()? as i64);
         let hash = self.u32()?;
@@ -190,7 +190,10 @@ impl<'a> Get<'a> {
         let (generation, shard) =
             if flags & 8 != 0 { (self.u64()?, ShardId(self.u8()? as i8)) } else { (Oid::NO_GEN, ShardId::NONE) };
         let hobj = HObject { oid, key, nspace, snap, hash, max: flags & 1 != 0, pool };
-        Ok(Oid { hobj, generation, shard })
+        Ok(ObjectName { hobj, generation, shard })
+    }
+    pub(crate) fn oid(&mut self) -> R<Oid> {
+        self.name().map(Oid::from)
     }
     pub(crate) fn version(&mut self) -> R<Eversion> {
         Ok(Eversion { epoch: Epoch(self.u32()?), version: self.u64()? })
@@ -203,7 +206,7 @@ mod tests {
 
     #[test]
     fn names_round_trip_and_cut_input_is_refused() {
-        let full = Oid {
+        let full: Oid = ObjectName {
             hobj: HObject {
                 oid: Bytes::from_static(b"name"),
                 key: Bytes::from_static(b"k"),
@@ -215,7 +218,8 @@ mod tests {
             },
             generation: 9,
             shard: ShardId(2),
-        };
+        }
+        .into();
         let cid = Cid::Pg(SpgId { pg: PgId::new(5, 77), shard: ShardId(1) });
         let mut w = Vec::new();
         w.oid(&full);

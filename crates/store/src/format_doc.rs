@@ -169,7 +169,7 @@ fn oid(flags: bool) -> Oid {
     let (key, nspace) = if flags { (b(b"key"), b(b"ns")) } else { (Bytes::new(), Bytes::new()) };
     let hobj = HObject { oid: b(b"an-object"), key, nspace, hash: 77, ..HObject::min() };
     let generation = if flags { 9 } else { Oid::NO_GEN };
-    Oid { generation, ..Oid::new(hobj) }
+    Oid::new(hobj).at_generation(generation)
 }
 
 fn pointer(len: u32) -> BlobPtr {

@@ -25,5 +25,5 @@ mod wal;
 
 pub use api::{BLOCK, Event, Health, ObjectStat, ObjectStore, ReadError, Statfs, Tag};
 pub use compress::Compression;
-pub use key::{Cid, Oid};
+pub use key::{Cid, ObjectName, Oid};
 pub use txn::{Op, Transaction};

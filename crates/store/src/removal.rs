@@ -37,7 +37,7 @@ const OMAP_SMALL: u64 = 256 << 10;
 /// Operations of the next step, as part of the plan of `tag`. Empty if the collection has no object. Error: that of the
 /// listing, `stat` or omap read, [`ReadError::Wait`] included.
 pub fn step(store: &mut dyn ObjectStore, tag: Tag, cid: Cid, b: Bounds) -> Result<Vec<Op>, ReadError> {
-    let min = Oid { generation: 0, ..Oid::new(HObject::min()) };
+    let min = Oid::new(HObject::min()).at_generation(0);
     let (found, _) = store.list(tag, cid, &min, None, b.objects.max(1))?;
     let (mut ops, mut data) = (Vec::new(), 0);
     for oid in found {

@@ -74,7 +74,7 @@ impl World {
     }
 
     fn names(&mut self, cid: Cid) -> Vec<Oid> {
-        let start = Oid { generation: 0, ..Oid::new(HObject::min()) };
+        let start = Oid::new(HObject::min()).at_generation(0);
         loop {
             match self.store.list(TAG, cid, &start, None, 1000) {
                 Err(ReadError::Wait) => self.turn(),

@@ -11,7 +11,7 @@
 
 use super::{Error, Offline};
 use crate::cli::table::Progress;
-use ::store::{Cid, ObjectStore, Oid, Op, Transaction};
+use ::store::{Cid, ObjectName, ObjectStore, Oid, Op, Transaction};
 use base::crc::{SEED, crc32c};
 use base::errno::E2BIG;
 use base::sizes;
@@ -240,7 +240,7 @@ impl In<'_> {
         let (pool, hash, snap, max) = (self.u64()?, self.u32()?, self.u64()?, self.u32()?);
         let (oid, key, nspace) = (self.bytes()?, self.bytes()?, self.bytes()?);
         let hobj = HObject { oid, key, nspace, snap: SnapId(snap), hash, max: max != 0, pool: PoolId(pool as i64) };
-        Ok(Oid { hobj, generation: self.u64()?, shard: ShardId(self.u32()? as u8 as i8) })
+        Ok(ObjectName { hobj, generation: self.u64()?, shard: ShardId(self.u32()? as u8 as i8) }.into())
     }
 }
 

@@ -72,15 +72,15 @@ fn oid(n: u64) -> Oid {
 
 /// Names of the large objects. They are slices of one buffer, so that using a name touches only the name.
 fn names_of(objects: u64) -> Vec<Oid> {
-    let mut names: Vec<Oid> = (0..objects).map(oid).collect();
+    let names: Vec<Oid> = (0..objects).map(oid).collect();
     let text: Bytes = names.iter().flat_map(|o| o.hobj.oid.iter().copied()).collect();
     let mut at = 0;
-    for n in &mut names {
-        let len = n.hobj.oid.len();
-        n.hobj.oid = text.slice(at..at + len);
-        at += len;
-    }
-    names
+    let slice = |n: Oid| {
+        let from = at;
+        at += n.hobj.oid.len();
+        HObject { oid: text.slice(from..at), ..n.hobj.clone() }.into()
+    };
+    names.into_iter().map(slice).collect()
 }
 
 /// CPU seconds of this process in user and kernel mode.

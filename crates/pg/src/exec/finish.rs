@@ -140,7 +140,7 @@ fn clone_for_snap(c: &mut OpCtx<'_>, ss: &mut SnapSet, ops: &mut Vec<Op>) -> Log
     });
     LogEntry {
         kind: LogKind::Clone,
-        soid: clone.hobj,
+        soid: clone.hobj.clone(),
         version,
         prior_version: before.oi.version,
         user_version: before.oi.user_version,

@@ -214,7 +214,7 @@ fn one(
         if looks >= PGLS_LOOKS_MAX
             && let Some(o) = at.take()
         {
-            next = o.hobj;
+            next = o.hobj.clone();
         }
     }
     let end = next.max;

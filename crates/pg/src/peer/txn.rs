@@ -158,7 +158,7 @@ fn is_plain(oid: &Oid) -> bool {
 
 fn aside(r: &mut Reader<'_>) -> Result<Oid, DecodeError> {
     let oid = Oid::new(r.get()?);
-    Ok(Oid { generation: r.u64()?, ..oid })
+    Ok(oid.at_generation(r.u64()?))
 }
 
 /// Decodes changes, addressed to collection `cid`; payloads are slices of `data`.
@@ -250,8 +250,8 @@ mod tests {
             Op::OmapSet { cid, oid: b.clone(), entries: kv },
             Op::OmapRmKeys { cid, oid: b.clone(), keys: vec![Bytes::from_static(b"k")] },
             Op::SetAllocHint { cid, oid: a.clone(), object_size: 1, write_size: 2, flags: 3 },
-            Op::Clone { cid, src: a.clone(), dst: Oid { generation: 6, ..a.clone() } },
-            Op::Rename { cid, src: a.clone(), dst: Oid { generation: 7, ..a.clone() } },
+            Op::Clone { cid, src: a.clone(), dst: a.at_generation(6) },
+            Op::Rename { cid, src: a.clone(), dst: a.at_generation(7) },
             Op::Rename { cid, src: a.clone(), dst: b.clone() },
             Op::Remove { cid, oid: a.clone() },
         ];
@@ -265,7 +265,7 @@ mod tests {
         }
         assert!(decode_ops(&mut Reader::shared(&body), cid, &data.slice(..7)).is_err());
         // Changes that would lose their generation in the encoding are refused.
-        let aside = Oid { generation: 6, ..a.clone() };
+        let aside = a.at_generation(6);
         for op in [Op::Remove { cid, oid: aside.clone() }, Op::Rename { cid, src: aside, dst: a }] {
             assert!(
                 encode_ops(&[op], &mut Writer::new(Features::PACIFIC), &mut Payload::new(PeerFeatures::OURS)).is_none()

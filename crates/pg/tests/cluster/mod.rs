@@ -1100,7 +1100,7 @@ impl Cluster {
             };
         }
         let mut all = BTreeMap::new();
-        let mut from = Oid { generation: 0, ..Oid::new(base::HObject::min()) };
+        let mut from = Oid::new(base::HObject::min()).at_generation(0);
         loop {
             let Ok((page, next)) = get!(disk.list(tag, cid, &from, None, 100)) else { return all };
             for o in page {

@@ -26,7 +26,7 @@ pub fn shard(c: &mut Cluster, n: i32) -> BTreeMap<HObject, (Bytes, Attrs)> {
         };
     }
     let mut all = BTreeMap::new();
-    let mut from = Some(Oid { generation: 0, ..Oid::new(HObject::min()) });
+    let mut from = Some(Oid::new(HObject::min()).at_generation(0));
     while let Some(f) = from {
         let (page, next) = get!(disk.list(tag, cid, &f, None, 100));
         for o in page.into_iter().filter(|o| !o.hobj.oid.is_empty()) {
@@ -35,7 +35,7 @@ pub fn shard(c: &mut Cluster, n: i32) -> BTreeMap<HObject, (Bytes, Attrs)> {
             let size = get!(disk.stat(tag, cid, &o)).size;
             assert_eq!(data.len() as u64, size);
             let attrs = get!(disk.attrs(tag, cid, &o));
-            all.insert(o.hobj, (data, attrs));
+            all.insert(o.hobj.clone(), (data, attrs));
         }
         from = next;
     }

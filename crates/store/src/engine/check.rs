@@ -379,7 +379,7 @@ impl Store {
                     }
                     w.report.objects += 1;
                     if o.lost.any() {
-                        w.report.damaged.push((self.meta.cid_of(o.coll), o.oid.clone()));
+                        w.report.damaged.push((self.meta.cid_of(o.coll), o.oid.clone().into()));
                     }
                     let u = w.usage.entry(o.coll).or_default();
                     u.objects += 1;

@@ -691,7 +691,7 @@ impl ObjectStore for Store {
     ) -> Result<(Vec<Oid>, Option<Oid>), ReadError> {
         self.in_order(tag)?;
         let coll = self.meta.coll(cid).ok_or(ReadError::NoObject)?;
-        self.with_meta(tag, |m| m.list(coll, start, end, max))
+        self.with_meta(tag, |m| m.list(coll, start, end.map(|e| &**e), max))
     }
 
     fn log_entries(&mut self, tag: Tag, cid: Cid, after: Eversion) -> Result<Vec<(Eversion, Bytes)>, ReadError> {

@@ -19,7 +19,7 @@ use super::format::probe_to_change;
 use super::open::{OpenError, newest_root, relayout, stores_of, with_pages};
 use super::replay::{LogEnd, replay};
 use super::{Config, Device};
-use crate::key::{Cid, Oid};
+use crate::key::{Cid, ObjectName, Oid};
 use crate::layout::{BLOCK, COMPRESSION, Layout};
 use crate::meta::key::{self, Bounds, Sep};
 use crate::meta::map::{CHUNK, Ptr, is_stored};
@@ -278,7 +278,7 @@ fn each_block(m: &Meta, leaf: u32, mut f: impl FnMut(u64, Option<u64>)) {
 ///
 /// After an error the store is unchanged. Errors are: a store of a newer program, no readable superblock or root, an unreadable frame of
 /// the log that was durable, a failed device, or no room for the new metadata.
-pub fn rebuild(dev: &mut dyn Device, cfg: &Config, own: fn(&Oid) -> bool) -> Result<Rebuilt, OpenError> {
+pub fn rebuild(dev: &mut dyn Device, cfg: &Config, own: fn(&ObjectName) -> bool) -> Result<Rebuilt, OpenError> {
     let sb = probe_to_change(dev)?;
     let cfg = Config { reactors: sb.rings, ..cfg.clone() };
     let Some(layout) = sb.layout() else {
@@ -388,7 +388,7 @@ fn meta_of(layout: Layout, space: &Arc<Space>, cfg: &Config, root: &Root) -> Met
 }
 
 /// Removes unreadable pages from a tree, and everything that depends on them.
-fn clean(t: &mut Tree<'_>, own: fn(&Oid) -> bool, out: &mut Rebuilt) -> Result<(), OpenError> {
+fn clean(t: &mut Tree<'_>, own: fn(&ObjectName) -> bool, out: &mut Rebuilt) -> Result<(), OpenError> {
     let (mut sums, mut strays) = (Sums::default(), false);
     let mut visit = |t: &mut Tree<'_>, at: At<'_>| {
         match at {
@@ -478,7 +478,7 @@ fn count(u: &mut Usage, o: &Object) {
 }
 
 /// Adds a leaf's content to the sums and marks the data blocks it refers to.
-fn add_up(m: &Meta, hi: u64, leaf: u32, own: fn(&Oid) -> bool, sums: &mut Sums) {
+fn add_up(m: &Meta, hi: u64, leaf: u32, own: fn(&ObjectName) -> bool, sums: &mut Sums) {
     let group = key::group_of(hi);
     for o in objects_of(m, leaf) {
         count(sums.usage.entry(o.coll).or_default(), o);
@@ -680,7 +680,7 @@ fn take_stock(t: &mut Tree<'_>, now: &mut [u64], out: &mut Rebuilt) -> Result<()
                 let leaf = leaf.unwrap_or(NONE);
                 each_block(t.m, leaf, |b, _| note(b));
                 let damaged = objects_of(t.m, leaf).filter(|o| o.lost.any());
-                out.objects.extend(damaged.map(|o| (t.m.cid_of(o.coll), o.oid.clone())));
+                out.objects.extend(damaged.map(|o| (t.m.cid_of(o.coll), o.oid.clone().into())));
             }
         }
         Ok(())

@@ -280,6 +280,8 @@ pub(crate) struct Encoder<'a> {
     out: &'a mut Vec<u8>,
     cid: Range<usize>,
     oid: Range<usize>,
+    /// The name at `oid`, unless the record was continued since.
+    shared: Option<Oid>,
 }
 
 fn pairs(w: &mut Vec<u8>, p: &[(Bytes, Bytes)]) {
@@ -293,7 +295,7 @@ fn pairs(w: &mut Vec<u8>, p: &[(Bytes, Bytes)]) {
 impl<'a> Encoder<'a> {
     /// Continues a record for which [`Encoder::marks`] were taken.
     pub(crate) fn go_on(out: &'a mut Vec<u8>, marks: Marks) -> Self {
-        Self { out, cid: marks.0, oid: marks.1 }
+        Self { out, cid: marks.0, oid: marks.1, shared: None }
     }
 
     pub(crate) fn marks(self) -> Marks {
@@ -318,9 +320,15 @@ impl<'a> Encoder<'a> {
         w.cid(cid);
         Self::elide(w, tag_at, at, &mut self.cid, SAME_CID);
         if let Some(oid) = oid {
+            // Most changes of a transaction share the name.
+            if self.shared.as_ref().is_some_and(|last| last.is_same(oid)) {
+                w[tag_at] |= SAME_OID;
+                return;
+            }
             let at = w.len();
             w.oid(oid);
             Self::elide(w, tag_at, at, &mut self.oid, SAME_OID);
+            self.shared = Some(oid.clone());
         }
     }
 

@@ -4,7 +4,7 @@
 //! collection number). `lo` is the position inside the group as far as 64 bits can tell. `rest` orders equal
 //! positions. A search compares integers, and bytes only where positions tie.
 
-use crate::key::Oid;
+use crate::key::ObjectName;
 use base::Eversion;
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -61,7 +61,7 @@ impl Sep {
 pub(crate) enum Rest<'a> {
     None,
     Bytes(&'a [u8]),
-    Oid(&'a Oid),
+    Oid(&'a ObjectName),
     Num(u64),
 }
 
@@ -78,7 +78,7 @@ impl<'a> Key<'a> {
         Self { hi, lo, rest: Rest::None }
     }
 
-    pub(crate) fn object(family: u64, oid: &'a Oid) -> Self {
+    pub(crate) fn object(family: u64, oid: &'a ObjectName) -> Self {
         Self { hi: hi(OBJECTS, family), lo: object_lo(oid), rest: Rest::Oid(oid) }
     }
 
@@ -130,7 +130,7 @@ const LAST_POOL: i64 = 2 * POOL_BIAS - 1;
 
 /// `(max, pool, bit-reversed hash)` as one number. Pools beyond 30 bits share one number without hash; `rest`
 /// tells them apart.
-pub(crate) fn object_lo(o: &Oid) -> u64 {
+pub(crate) fn object_lo(o: &ObjectName) -> u64 {
     let h = &o.hobj;
     let pool = h.pool.0.saturating_add(POOL_BIAS);
     let top = u64::from(h.max) << 63;
@@ -154,7 +154,7 @@ pub(crate) fn log_lo(v: Eversion) -> u64 {
 }
 
 /// Bytes whose order is that of objects with equal pool and hash.
-fn oid_bytes(o: &Oid) -> SmallVec<[u8; 128]> {
+fn oid_bytes(o: &ObjectName) -> SmallVec<[u8; 128]> {
     let mut w = SmallVec::new();
     let mut name = |b: &[u8]| {
         for c in b {
@@ -207,7 +207,7 @@ mod tests {
         let word = |rng: &mut Rng| -> Bytes {
             (0..rng.below(3)).map(|_| [0u8, 1, b'a', 0xff][rng.below(4) as usize]).collect::<Vec<_>>().into()
         };
-        let one = |rng: &mut Rng| Oid {
+        let one = |rng: &mut Rng| ObjectName {
             hobj: HObject {
                 oid: word(rng),
                 key: if rng.chance(1, 2) { word(rng) } else { Bytes::new() },
@@ -217,7 +217,7 @@ mod tests {
                 max: rng.chance(1, 20),
                 pool: PoolId([-5, 1, 2, i64::MAX, i64::MAX - 1][rng.below(5) as usize]),
             },
-            generation: if rng.chance(1, 2) { Oid::NO_GEN } else { rng.below(3) },
+            generation: if rng.chance(1, 2) { crate::key::Oid::NO_GEN } else { rng.below(3) },
             shard: base::ShardId(rng.below(3) as i8 - 1),
         };
         for _ in 0..20_000 {

@@ -3,7 +3,7 @@
 use super::map::{BLOCKS_MAX, Chunk};
 use super::omap::Omap;
 use crate::codec::{Get, Malformed, Put};
-use crate::key::Oid;
+use crate::key::{ObjectName, Oid};
 use crate::layout::{BLOCK, Layout};
 use bytes::Bytes;
 
@@ -20,7 +20,7 @@ struct ShortName {
 }
 
 impl ShortName {
-    fn of(o: &Oid) -> Self {
+    fn of(o: &ObjectName) -> Self {
         let h = &o.hobj;
         let mut s = Self { len: u8::MAX, bytes: [0; SHORT_MAX] };
         let plain = h.key.is_empty() && h.nspace.is_empty() && !h.max;
@@ -76,7 +76,7 @@ impl Lost {
 
 #[derive(Debug)]
 pub(crate) struct Object {
-    pub(crate) oid: Oid,
+    pub(crate) oid: ObjectName,
     short: ShortName,
     /// Slot of its collection.
     pub(crate) coll: u32,
@@ -108,7 +108,7 @@ pub(crate) struct Object {
 }
 
 impl Object {
-    pub(crate) fn new(oid: Oid, coll: u32, nid: u64) -> Self {
+    pub(crate) fn new(oid: ObjectName, coll: u32, nid: u64) -> Self {
         Self {
             short: ShortName::of(&oid),
             oid,
@@ -132,7 +132,7 @@ impl Object {
     }
 
     /// True if the object has this name.
-    pub(crate) fn is(&self, oid: &Oid) -> bool {
+    pub(crate) fn is(&self, oid: &ObjectName) -> bool {
         let (a, b) = (&self.oid.hobj, &oid.hobj);
         if a.hash != b.hash || a.snap != b.snap || a.pool != b.pool {
             return false;
@@ -147,7 +147,7 @@ impl Object {
     }
 
     /// Changes the object's name.
-    pub(crate) fn rename(&mut self, to: Oid) {
+    pub(crate) fn rename(&mut self, to: ObjectName) {
         self.short = ShortName::of(&to);
         self.oid = to;
     }
@@ -252,7 +252,7 @@ impl Object {
 
     /// Decodes the stored form.
     pub(crate) fn decode(r: &mut Get<'_>, coll: u32, layout: &Layout) -> Result<Self, Malformed> {
-        let oid = r.oid()?;
+        let oid = r.name()?;
         let mut o = Self::new(oid, coll, r.u64()?);
         o.birth = r.u64()?;
         o.size = r.var()?;

@@ -11,7 +11,7 @@ use super::object::Object;
 use super::page::{Body, Sum};
 use super::tree::{NONE, Seek, Span};
 use crate::codec::{Get, Malformed};
-use crate::key::Oid;
+use crate::key::{ObjectName, Oid};
 use base::{prefetch, prefetch_all};
 use std::cmp::Ordering;
 use std::ops::RangeInclusive;
@@ -73,7 +73,7 @@ impl Meta {
         }
     }
 
-    fn cmp(&self, entry: &(u64, u32), lo: u64, oid: &Oid) -> Ordering {
+    fn cmp(&self, entry: &(u64, u32), lo: u64, oid: &ObjectName) -> Ordering {
         entry.0.cmp(&lo).then_with(|| match self.objects.get(entry.1 as usize) {
             Some(o) if o.is(oid) => Ordering::Equal,
             Some(o) => o.oid.cmp(oid),
@@ -82,12 +82,12 @@ impl Meta {
     }
 
     /// True if the slot holds this object.
-    pub(crate) fn is_object(&self, id: u32, coll: u32, oid: &Oid) -> bool {
+    pub(crate) fn is_object(&self, id: u32, coll: u32, oid: &ObjectName) -> bool {
         self.objects.get(id as usize).is_some_and(|o| o.coll == coll && o.is(oid))
     }
 
     /// Slot of the object, if it exists. `None` if its leaf is missing.
-    pub(crate) fn look(&mut self, coll: u32, oid: &Oid) -> Option<Option<u32>> {
+    pub(crate) fn look(&mut self, coll: u32, oid: &ObjectName) -> Option<Option<u32>> {
         // The changes of a transaction usually concern one object, and a prepared transaction is soon
         // submitted.
         let id = self.objects.recall(oid.hobj.hash);
@@ -115,7 +115,7 @@ impl Meta {
     }
 
     /// Slot of the object; its leaf must be in memory.
-    pub(crate) fn find(&mut self, coll: u32, oid: &Oid) -> Option<u32> {
+    pub(crate) fn find(&mut self, coll: u32, oid: &ObjectName) -> Option<u32> {
         match self.look(coll, oid) {
             Some(found) => found,
             None => {
@@ -126,7 +126,7 @@ impl Meta {
     }
 
     /// True if the object exists in a leaf in memory.
-    pub(crate) fn has(&self, coll: u32, oid: &Oid) -> bool {
+    pub(crate) fn has(&self, coll: u32, oid: &ObjectName) -> bool {
         let Some(c) = self.colls.get(coll as usize) else { return false };
         let Some(family) = c.family_of(oid) else { return false };
         let key = Key::object(family, oid);
@@ -223,7 +223,7 @@ impl Meta {
     }
 
     /// Renames an object.
-    pub(crate) fn rename_object(&mut self, id: u32, to: Oid) {
+    pub(crate) fn rename_object(&mut self, id: u32, to: ObjectName) {
         self.unplace_object(id);
         let Some(o) = self.objects.get_mut(id as usize) else { return };
         o.rename(to);
@@ -269,8 +269,8 @@ impl Meta {
     pub(crate) fn list(
         &mut self,
         coll: u32,
-        start: &Oid,
-        end: Option<&Oid>,
+        start: &ObjectName,
+        end: Option<&ObjectName>,
         max: usize,
     ) -> Option<(Vec<Oid>, Option<Oid>)> {
         let mut out = Vec::new();
@@ -295,10 +295,10 @@ impl Meta {
                         return false;
                     }
                     if out.len() >= max {
-                        more = Some(o.oid.clone());
+                        more = Some(o.oid.clone().into());
                         return false;
                     }
-                    out.push(o.oid.clone());
+                    out.push(o.oid.clone().into());
                 }
                 true
             })?;

@@ -15,7 +15,7 @@ use super::page::Sum;
 use super::tree::{Leaves, NONE, Span};
 use super::{Coll, Meta, Part, Parts, Usage};
 use crate::codec::{Get, Malformed, Put};
-use crate::key::{Cid, Oid};
+use crate::key::{Cid, ObjectName, Oid};
 
 impl Part {
     pub(super) fn encode(&self, w: &mut Vec<u8>) {
@@ -72,7 +72,7 @@ fn join(parts: impl IntoIterator<Item = Part>) -> Parts {
 }
 
 /// Bit-reversed hash that determines an object's place.
-pub(super) fn reversed_hash(oid: &Oid) -> u32 {
+pub(super) fn reversed_hash(oid: &ObjectName) -> u32 {
     object_lo(oid) as u32
 }
 
@@ -97,7 +97,7 @@ fn of_pool(cid: Cid) -> Oid {
 
 impl Coll {
     /// Family of an object of this collection; `None` if the object can't be in this collection.
-    pub(crate) fn family_of(&self, oid: &Oid) -> Option<u64> {
+    pub(crate) fn family_of(&self, oid: &ObjectName) -> Option<u64> {
         let at = reversed_hash(oid);
         self.parts.iter().find(|p| p.range.contains(&at)).map(|p| p.family)
     }

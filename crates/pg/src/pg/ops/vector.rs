@@ -27,7 +27,7 @@ use bytes::Bytes;
 use cluster::IntervalSet;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use store::{ObjectStore, Oid, Tag};
+use store::{ObjectName, ObjectStore, Oid, Tag};
 use wire::msg::{MOsdOpReply, OpCode, OsdOp, msg_flags};
 
 impl Pg {
@@ -211,7 +211,7 @@ impl Pg {
                     AtSnap::Head if exists => {}
                     AtSnap::Head | AtSnap::Absent => return Err(ENOENT.into()),
                     AtSnap::Clone(c) => {
-                        let clone = Oid { hobj: head.at_snap(SnapId(c)), ..head_oid.clone() };
+                        let clone = Oid::from(ObjectName { hobj: head.at_snap(SnapId(c)), ..(*head_oid).clone() });
                         oi = Some(crate::exec::load_clone_info(turn.store, tag, self.env.cid(), &clone)?);
                         base = Some(clone);
                         exists = true;
@@ -427,7 +427,7 @@ impl Pg {
 
     /// Answers a resent write that is in the log; false if it is not.
     fn answer_dup(&mut self, req: &mut OpRequest, reqid: &ReqId, turn: &mut Turn<'_>) -> bool {
-        let Some(d) = self.journal.log().find(reqid) else { return false };
+        let Some(d) = self.journal.log_mut().find(reqid) else { return false };
         let (result, version, user_version) = (d.result, d.version, d.user_version);
         for (i, op) in req.msg.ops.iter_mut().enumerate() {
             let r = d.returns.as_ref().and_then(|r| r.get(i));

@@ -334,7 +334,7 @@ impl Pg {
         let first = from.filter(|f| f.head() == *head).cloned().unwrap_or_else(|| head.at_snap(SnapId(0)));
         let tag = self.tag(id);
         let mut all = Vec::new();
-        let mut from = Oid { generation: 0, ..Oid::new(first) };
+        let mut from = Oid::new(first).at_generation(0);
         loop {
             let (page, next) = store.list(tag, self.env.cid(), &from, None, 64)?;
             for o in page {

@@ -202,7 +202,7 @@ impl Pg {
         let tag = self.tag(id);
         // A family ends with its snapdir, which sorts after the clones and the head.
         let mut from = if begin.is_min() {
-            Oid { generation: 0, ..Oid::new(HObject::min()) }
+            Oid::new(HObject::min()).at_generation(0)
         } else {
             Oid::new(begin.at_snap(SnapId::SNAPDIR))
         };

@@ -604,7 +604,7 @@ impl Pg {
     fn next_part_for_move(&self, id: u64, d: &mut Depart, store: &mut dyn ObjectStore) -> Result<Vec<Op>, NoPart> {
         let (tag, cid) = (self.tag(id), self.env.cid());
         if d.current.is_none() && d.listed.is_empty() && (!d.begun || d.next.is_some()) {
-            let first = Oid { generation: 0, ..Oid::new(HObject::min()) };
+            let first = Oid::new(HObject::min()).at_generation(0);
             let from = d.next.clone().unwrap_or(first);
             let (found, next) = store.list(tag, cid, &from, None, LIST)?;
             let (meta, missing) = (self.meta(), self.meta_missing());

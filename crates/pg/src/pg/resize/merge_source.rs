@@ -230,7 +230,7 @@ impl Pg {
     ) -> Step<(Vec<Op>, Vec<HObject>, bool)> {
         let (tag, cid) = (self.tag(id), self.env.cid());
         if c.listed.is_empty() && (!c.started || c.next.is_some()) {
-            let first = Oid { generation: 0, ..Oid::new(HObject::min()) };
+            let first = Oid::new(HObject::min()).at_generation(0);
             let from = c.next.clone().unwrap_or(first);
             let (found, next) = store.list(tag, cid, &from, None, LIST)?;
             let own = [self.meta(), self.meta_missing()];

@@ -245,7 +245,7 @@ impl Pg {
         let (tag, intake) = (self.tag(id), self.intake());
         let there = turn.store.collections().iter().any(|(c, _)| *c == intake);
         let ops = if there {
-            let min = Oid { generation: 0, ..Oid::new(HObject::min()) };
+            let min = Oid::new(HObject::min()).at_generation(0);
             match turn.store.list(tag, intake, &min, None, DELETE_BATCH) {
                 Ok((v, _)) if v.is_empty() => vec![Op::RemoveCollection { cid: intake }],
                 Ok((v, _)) => v.into_iter().map(|oid| Op::Remove { cid: intake, oid }).collect(),

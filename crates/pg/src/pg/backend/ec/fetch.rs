@@ -308,12 +308,12 @@ impl Pg {
         let most = if pages { DESCRIBE_OBJECTS } else { FAMILY_MAX };
         for oid in self.family_from(id, head, from, most + 1, store)? {
             if pages && (page.of.len() >= most || bytes >= DESCRIBE_BYTES) {
-                page.more = Some(oid.hobj);
+                page.more = Some(oid.hobj.clone());
                 break;
             }
             let attrs = store.attrs(self.tag(id), self.env.cid(), &oid)?;
             bytes += attrs.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>();
-            page.of.push((oid.hobj, attrs));
+            page.of.push((oid.hobj.clone(), attrs));
         }
         Ok(page)
     }

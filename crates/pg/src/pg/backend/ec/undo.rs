@@ -31,7 +31,7 @@ pub(in crate::pg) enum Undo {
 
 /// Name of an object set aside.
 pub(in crate::pg) fn aside(oid: &HObject, v: Eversion) -> Oid {
-    Oid { generation: v.version, ..Oid::new(oid.clone()) }
+    Oid::new(oid.clone()).at_generation(v.version)
 }
 
 /// Encodes the stored form.
