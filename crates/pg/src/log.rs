@@ -282,8 +282,11 @@ type Rare = Box<BTreeMap<u64, Box<Dup>>>;
 pub struct PgLog {
     /// Records, oldest first, as in the stored log. Version numbers may have gaps.
     entries: VecDeque<Slim>,
-    /// Low bits of running numbers, by reqid. `first` is the running number of `entries[0]`.
+    /// Low bits of running numbers, by reqid, of the records before `indexed`. Only a primary is asked for reqids, so the
+    /// question brings the index up to date, and other copies have none.
     index: HashTable<u32>,
+    indexed: u64,
+    /// Running number of `entries[0]`.
     first: u64,
     /// Records that don't fit the compact form, by running number.
     rare: Rare,
@@ -364,29 +367,43 @@ impl PgLog {
         self.head = d.version;
         self.surplus = self.surplus.map(|n| n.saturating_sub(1));
         let (slim, fits) = Slim::of(&d);
-        let (n, reqid) = (self.first + self.entries.len() as u64, d.reqid);
+        let n = self.end();
         self.entries.push_back(slim);
         if !fits {
             self.rare.insert(n, Box::new(d));
         }
-        if reqid.tid == 0 {
-            return;
-        }
-        let (entries, rare, first) = (&self.entries, &self.rare, self.first);
-        let of = |low: u32| Self::reqid_at(entries, rare, first, low);
-        let low = n as u32;
-        match self.index.entry(hash(&reqid), |x| of(*x) == reqid, |x| hash(&of(*x))) {
-            hash_table::Entry::Occupied(mut o) => *o.get_mut() = low,
-            hash_table::Entry::Vacant(v) => drop(v.insert(low)),
-        }
     }
 
-    /// The write with that reqid, if its record is kept.
+    /// Running number of the next record.
+    fn end(&self) -> u64 {
+        self.first + self.entries.len() as u64
+    }
+
+    /// Adds the records to the index that are not in it.
+    fn index_rest(&mut self) {
+        let (entries, rare, first) = (&self.entries, &self.rare, self.first);
+        let of = |low: u32| Self::reqid_at(entries, rare, first, low);
+        for n in self.indexed.max(first)..first + entries.len() as u64 {
+            let low = n as u32;
+            let reqid = of(low);
+            if reqid.tid == 0 {
+                continue;
+            }
+            match self.index.entry(hash(&reqid), |x| of(*x) == reqid, |x| hash(&of(*x))) {
+                hash_table::Entry::Occupied(mut o) => *o.get_mut() = low,
+                hash_table::Entry::Vacant(v) => drop(v.insert(low)),
+            }
+        }
+        self.indexed = self.end();
+    }
+
+    /// The write with that reqid, if its record is kept. The first question to a copy costs a pass over its records.
     #[must_use]
-    pub fn find(&self, reqid: &ReqId) -> Option<Dup> {
+    pub fn find(&mut self, reqid: &ReqId) -> Option<Dup> {
         if reqid.tid == 0 || base::planted::acts(base::planted::Bug::ForgetReqids) {
             return None;
         }
+        self.index_rest();
         let get = |low: u32| Self::at(&self.entries, self.first, low);
         let is =
             |low: &u32| get(*low).is_some_and(|(s, n)| s.tid == reqid.tid && Self::reqid(s, n, &self.rare) == *reqid);
@@ -412,6 +429,10 @@ impl PgLog {
 
     /// Removes a record's reqid from the index.
     fn forget(&mut self, s: &Slim, n: u64) {
+        if n >= self.indexed {
+            self.rare.remove(&n);
+            return;
+        }
         let reqid = Self::reqid(s, n, &self.rare);
         self.rare.remove(&n);
         if let Ok(e) = self.index.find_entry(hash(&reqid), |low| *low == n as u32) {
@@ -422,8 +443,9 @@ impl PgLog {
     /// Drops records newer than `to`.
     pub fn rewind(&mut self, to: Eversion) {
         while let Some(s) = self.entries.pop_back_if(|s| s.version() > to) {
-            self.forget(&s, self.first + self.entries.len() as u64);
+            self.forget(&s, self.end());
         }
+        self.indexed = self.indexed.min(self.end());
         self.head = self.entries.back().map_or(self.tail, Slim::version);
     }
 
@@ -513,6 +535,38 @@ mod tests {
     #[test]
     fn a_record_is_small() {
         assert_eq!(size_of::<Slim>(), 32);
+    }
+
+    /// A copy that becomes the primary late knows the same requests as one that was asked for each.
+    #[test]
+    fn a_log_that_is_asked_late_finds_the_same_requests() {
+        for seed in 0..30u64 {
+            let mut rng = Rng::new(seed);
+            let (mut late, mut asked) = (PgLog::default(), PgLog::default());
+            let mut n = 0;
+            for step in 0..600 {
+                n += 1;
+                let (mut to, oldest) = (n, asked.tail.version.min(n - 1));
+                match rng.below(30) {
+                    0 => to = n - 1 - rng.below(n - oldest),
+                    1 => drop([&mut late, &mut asked].map(|l| l.trim(Eversion::new(1, oldest + (n - 1 - oldest) / 2)))),
+                    _ => {}
+                }
+                if to < n {
+                    [&mut late, &mut asked].map(|l| l.rewind(Eversion::new(1, to)));
+                    n = to;
+                    continue;
+                }
+                [&mut late, &mut asked].map(|l| l.push(dup(n)));
+                assert_eq!(asked.find(&dup(n).reqid), Some(dup(n)));
+                if step == 300 + seed as usize {
+                    assert!(late.index.is_empty(), "it was not asked");
+                    (0..n + 2).for_each(|x| assert_eq!(late.find(&dup(x).reqid), asked.find(&dup(x).reqid), "{seed}"));
+                }
+            }
+            (0..n + 2).for_each(|x| assert_eq!(late.find(&dup(x).reqid), asked.find(&dup(x).reqid), "seed {seed}"));
+            assert_eq!((late.index.len(), late.len()), (asked.index.len(), asked.len()));
+        }
     }
 
     /// Records of all kinds are added, trimmed, rewound and found as in a plain list.
