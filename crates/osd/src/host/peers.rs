@@ -31,8 +31,8 @@ use wire::{Features, Message, WireMessage as _};
 
 /// Pause after a refusal before a peer is dialled again.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Largest body in bytes of a message that waits for others.
-const SMALL_MAX: usize = 64;
+/// Largest body in bytes of a message that waits for others: acknowledgements, and questions for a part of a shard.
+const SMALL_MAX: usize = 256;
 /// Most waiting messages.
 const WAITING_MAX: usize = 256;
 
