@@ -75,6 +75,8 @@ grep -q 'Operation not permitted' "$W/err"
 sed 's/key = .*/key = AQAAAAAAAAAAABAAAAAAAAAAAAAAAAAAAAAAAA==/' "$W/r.keyring" >"$W/wrong.keyring"
 if timeout 20 rados -n client.r --keyring "$W/wrong.keyring" -p p stat big 2>"$W/err"; then exit 1; fi
 grep -q 'client.r proved knowledge of another key' "$W/c/log/mon.a.log"
+# The usual order again.
+ceph mon set-addrs a "[v2:127.0.0.1:$PORT/0,v1:127.0.0.1:$((PORT + 4))/0]"
 cluster_down
 
 echo "== a cluster without it, which gets it while it runs"
