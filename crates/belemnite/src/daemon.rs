@@ -30,6 +30,9 @@ pub(crate) struct MonArgs {
     /// Make the monitor's store from the configuration and the keyrings, then exit
     #[arg(long)]
     mkfs: bool,
+    /// Add the monitor to the monitors' map, with the key of `mon.`, if it is not there; then exit
+    #[arg(long, conflicts_with = "mkfs")]
+    join: bool,
     /// Stop when standard input ends
     #[arg(long)]
     supervised: bool,
@@ -115,10 +118,14 @@ fn ip(conf: &Conf, id: &str, key: &str, network: &str) -> Result<Option<IpAddr>,
 
 /// Runs (or makes) a monitor.
 pub(crate) fn mon(t: &Target, a: MonArgs) -> Result<(), Error> {
-    let conf = Conf::load(&admin::find_conf(t.conf_path())?)?;
+    let path = admin::find_conf(t.conf_path())?;
+    let conf = Conf::load(&path)?;
     let id = a.id.ok_or("--id names the monitor")?;
     if a.mkfs {
         return admin::mon_mkfs_from_conf(&conf, &id);
+    }
+    if a.join {
+        return reactor::run_here(|_, _| async move { crate::join::join(&path, &conf, &id).await })?;
     }
     shift_clock(&conf, "mon", &id)?;
     let options = admin::mon_options(&conf, &id)?;

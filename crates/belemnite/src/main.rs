@@ -10,6 +10,7 @@ mod disks;
 mod doctor;
 #[cfg(test)]
 mod documented;
+mod join;
 mod manual;
 mod memory;
 mod report;
