@@ -9,6 +9,7 @@ import http.server
 import json
 import os
 import shlex
+import shutil
 import signal
 import socket
 import ssl
@@ -102,7 +103,7 @@ class Pod:
 
     def __init__(self, kubelet, name, template, claims):
         self.kubelet, self.name, self.spec = kubelet, name, template['spec']
-        self.labels = template['metadata']['labels']
+        self.labels = {**template['metadata']['labels'], 'statefulset.kubernetes.io/pod-name': name}
         self.ip = kubelet.address('10.244.0')
         self.dir = f'{kubelet.scratch}/{name}.{self.ip}'
         self.node = f'node-{name.rsplit("-", 1)[-1]}'
@@ -165,6 +166,8 @@ class Pod:
         files = [(self.kubelet.hosts_file(), '/etc/hosts')]
         if container['image'].startswith('belemnite:'):
             files.append((self.kubelet.program, '/usr/bin/belemnite'))
+        if '/etcd:' in container['image']:
+            files.append((shutil.which('etcd'), '/usr/local/bin/etcd'))
         for source, at in files:
             out.append(f'[ -e {root}{at} ] || touch {root}{at}; mount --bind {source} {root}{at}')
         security = {**self.security, **container.get('securityContext', {})}
@@ -207,6 +210,14 @@ class Pod:
             if not self.stopping:
                 time.sleep(2)
 
+    def refuses(self, words):
+        """An init container ends with these words."""
+        for c in self.spec['initContainers']:
+            if self.spawn(c).wait() != 0:
+                with open(f'{self.kubelet.work}/{self.name}.{c["name"]}.log') as f:
+                    return words in f.read()
+        return False
+
     def start(self):
         self.thread = threading.Thread(target=self.serve, daemon=True)
         self.thread.start()
@@ -233,11 +244,16 @@ class Pod:
             if 'tcpSocket' in probe:
                 socket.create_connection((self.ip, self.port(probe['tcpSocket']['port'])), 2).close()
             elif 'httpGet' in probe:
-                get = probe['httpGet']
-                urllib.request.urlopen(f'http://{self.ip}:{self.port(get["port"])}{get["path"]}', timeout=2).close()
+                get, limit = probe['httpGet'], probe.get('timeoutSeconds', 1)
+                urllib.request.urlopen(f'http://{self.ip}:{self.port(get["port"])}{get["path"]}', timeout=limit).close()
         except OSError:
             return False
         return True
+
+    def kill(self):
+        """Kills the container's process; `serve` starts it again."""
+        (p,) = self.running.values()
+        p.kill()
 
     def execute(self, *command, text=None):
         """Runs a command in the pod's container, as `kubectl exec` does."""
@@ -257,16 +273,26 @@ class Kubelet:
         run('mount', '-t', 'tmpfs', 'pods', self.scratch)
         run('ip', 'link', 'set', 'lo', 'up')
         self.count, self.names, self.pods, self.loops = {}, {}, [], {}
+        self.services = {}
+        assert self.address('10.96.0') == API
+        self.names['kubernetes.default.svc'] = API
+        self.apply(path)
+        self.api = Api(work, self.manifests, secrets)
+
+    def apply(self, path):
+        """Takes other manifests, as an upgrade does. Services keep their addresses."""
         self.manifests = [m for m in yaml.safe_load_all(open(path)) if m]
         self.config = {m['metadata']['name']: m['data'] for m in self.manifests if m['kind'] == 'ConfigMap'}
-        assert self.address('10.96.0') == API
-        self.api = Api(work, self.manifests, secrets)
-        self.names['kubernetes.default.svc'] = API
         for m in self.manifests:
-            if m['kind'] == 'Service' and m['spec'].get('clusterIP') != 'None':
-                self.names[m['metadata']['name']] = ip = self.address('10.96.0')
+            name = m['metadata']['name']
+            if m['kind'] != 'Service' or m['spec'].get('clusterIP') == 'None':
+                continue
+            first = name not in self.services
+            self.services[name] = m['spec']
+            if first:
+                self.names[name] = ip = self.address('10.96.0')
                 for p in m['spec']['ports']:
-                    threading.Thread(target=self.forward, args=(m['spec'], ip, p), daemon=True).start()
+                    threading.Thread(target=self.forward, args=(name, ip, p), daemon=True).start()
 
     def address(self, net):
         self.count[net] = self.count.get(net, 0) + 1
@@ -310,12 +336,12 @@ class Kubelet:
         number = os.stat(self.loops[path]).st_rdev
         return os.major(number), os.minor(number)
 
-    def forward(self, service, ip, port):
+    def forward(self, name, ip, port):
         """A port of a Service: connections go to a pod that it selects."""
         listener = socket.create_server((ip, port['port']))
         while True:
             client, _ = listener.accept()
-            chosen = [p for p in self.pods if service['selector'].items() <= p.labels.items()]
+            chosen = [p for p in self.pods if self.services[name]['selector'].items() <= p.labels.items()]
             try:
                 target = port.get('targetPort', port['port'])
                 server = socket.create_connection((chosen[-1].ip, chosen[-1].port(target)), 2)
@@ -332,21 +358,50 @@ class Kubelet:
         if pod.spawn(container).wait() != 0:
             raise RuntimeError(f'Job {name} failed')
 
-    def start(self, kind, name):
+    def pod(self, kind, name, i):
+        """One pod of a set. Below a Service without an address, its name is known from its start."""
         spec = self.find(kind, name)['spec']
         claims = {c['metadata']['name']: c for c in spec.get('volumeClaimTemplates', [])}
-        new = [Pod(self, f'{name}-{i}', spec['template'], claims) for i in range(spec['replicas'])]
+        pod = Pod(self, f'{name}-{i}', spec['template'], claims)
+        if 'serviceName' in spec and self.find('Service', spec['serviceName'])['spec'].get('clusterIP') == 'None':
+            self.names[f'{pod.name}.{spec["serviceName"]}.{NAMESPACE}.svc'] = pod.ip
+            self.hosts_file()
+        return pod
+
+    def begin(self, kind, name, have=0):
+        """Starts the pods of a set from a number on."""
+        new = [self.pod(kind, name, i) for i in range(have, self.find(kind, name)['spec']['replicas'])]
         self.pods += new
         for p in new:
             p.start()
-        for p in new:
-            wait(90, f'{p.name} is not ready', p.is_ready)
         return new
 
-    def stop(self):
-        for p in reversed(self.pods):
+    def start(self, kind, name):
+        new = self.begin(kind, name)
+        self.await_ready(new)
+        return new
+
+    def again(self, kind, pods):
+        """Pods of the same names at other addresses, as after an eviction or a change of the set."""
+        self.stop(pods)
+        new = [self.pod(kind, *p.name.rsplit('-', 1)) for p in pods]
+        self.pods += new
+        for p in new:
+            p.start()
+        return new
+
+    def await_ready(self, pods):
+        for p in pods:
+            wait(90, f'{p.name} is not ready', p.is_ready)
+
+    def stop(self, pods=None):
+        for p in reversed(self.pods if pods is None else pods):
             p.stop()
-        self.pods = []
+        self.pods = [p for p in self.pods if pods is not None and p not in pods]
+
+    def lose(self, pod, claim):
+        """Loses the volume of a stopped pod."""
+        shutil.rmtree(f'{self.work}/claims/{pod.name}-{claim}')
 
     def end(self):
         self.stop()
