@@ -1,7 +1,7 @@
 # `belemnite deploy` on hosts that are containers with systemd and an sshd: a cluster from nothing, with `apply` killed in
-# the middle again and again; problems in clear words; a host added and one removed while clients write; one monitor instead
-# of three and back; an upgrade under load; all of it removed. Three hosts with three OSDs each, or LARGE=1: twelve hosts in three racks, three monitors, two
-# OSDs on each other host, two metadata servers, a gateway. KILLS is the number of kills. BASE is a root of Debian
+# the middle again and again; problems in clear words; a host added and removed while clients write (LARGE: three); one
+# monitor instead of three and back; an upgrade under load; all of it removed. Three hosts with three OSDs each, or LARGE=1:
+# twelve hosts in three racks, three monitors, two OSDs on each other host, two metadata servers, a gateway. KILLS is the number of kills. BASE is a root of Debian
 # with the packages below; without it debootstrap makes one (RELEASE, MIRROR). Needs root, debootstrap, systemd-container,
 # openssh-client, iproute2. Five minutes.
 source "$(dirname "$0")/../lib.sh"
@@ -141,8 +141,8 @@ ip -n "$NS" link add switch type bridge
 ip -n "$NS" link set switch up
 ip -n "$NS" addr add 10.77.0.254/24 dev switch
 ssh-keygen -q -t ed25519 -N '' -f "$W/id"
-if [ -n "$LARGE" ]; then HOSTS=(h1 h2 h3 h4 h5 h6 h7 h8 h9 h10 h11 h12) OSDS=18; else HOSTS=(h1 h2 h3) OSDS=9; fi
-NEW=h13 I=$W/cluster.toml
+if [ -n "$LARGE" ]; then HOSTS=(h1 h2 h3 h4 h5 h6 h7 h8 h9 h10 h11 h12) OSDS=18 NEW=(h13 h14 h15); else HOSTS=(h1 h2 h3) OSDS=9 NEW=(h13); fi
+I=$W/cluster.toml
 start=$(seconds)
 boot_all "${HOSTS[@]}"
 echo "== ${#HOSTS[@]} hosts boot in $(($(seconds) - start)) s"
@@ -191,7 +191,7 @@ if [ -n "$LARGE" ]; then
   hub curl -s "http://$(address h3):7480/" | grep -q ListAllMyBuckets
 fi
 
-# A host comes, one goes, while clients write and compare every answer.
+# Hosts come and go, while clients write and compare every answer.
 ceph osd pool create p 32 >/dev/null
 ceph osd pool application enable p rados >/dev/null
 wait_for 60 bash -c "$(declare -f hub ceph); NS=$NS; ceph pg stat -f json | jq -e '[.pg_summary.num_pg_by_state[].name] == [\"active+clean\"]'"
@@ -199,18 +199,18 @@ load() { ip netns exec "$NS" /usr/bin/python3 "$ROOT/interop/py/model_load.py" p
 end_load() { kill -TERM "$LOAD"; wait "$LOAD" || { cat "$W/load.$1"; return 1; }; sed 's/^/== /' "$W/load.$1"; }
 load 1
 start=$(seconds)
-boot_all $NEW
-inventory "${HOSTS[@]}" $NEW >"$I"
+boot_all "${NEW[@]}"
+inventory "${HOSTS[@]}" "${NEW[@]}" >"$I"
 must apply "$I"
-echo "== a host added in $(($(seconds) - start)) s"
+echo "== hosts added: ${#NEW[@]} in $(($(seconds) - start)) s"
 end_load 1
 load 2
 start=$(seconds)
 inventory "${HOSTS[@]}" >"$I"
 must apply "$I"
-echo "== a host removed in $(($(seconds) - start)) s"
+echo "== hosts removed: ${#NEW[@]} in $(($(seconds) - start)) s"
 expect "OSDs" "$(ceph osd stat -f json | jq .num_osds)" "$OSDS"
-there $NEW "! ls /var/lib/ceph/osd/ceph-* $D/disk-* /etc/ceph/ceph.conf 2>/dev/null"
+for h in "${NEW[@]}"; do there "$h" "! ls /var/lib/ceph/osd/ceph-* $D/disk-* /etc/ceph/ceph.conf 2>/dev/null"; done
 # Hosts that pools need stay.
 if [ -z "$LARGE" ]; then
   inventory h1 h2 h3 | sed '/^h3 =/d; s/"h1", "h2", "h3"/"h1"/' >"$I"
