@@ -1,11 +1,11 @@
 # `belemnite deploy` on hosts that are containers with systemd and an sshd: a cluster from nothing, with `apply` killed in
 # the middle again and again; problems in clear words; a host added and removed while clients write (LARGE: three); one
 # monitor instead of three and back; an upgrade under load; all of it removed. Three hosts with three OSDs each, or LARGE=1:
-# twelve hosts in three racks, three monitors, two OSDs on each other host, two metadata servers, a gateway. KILLS is the number of kills. BASE is a root of Debian
-# with the packages below; without it debootstrap makes one (RELEASE, MIRROR). Needs root, debootstrap, systemd-container,
-# openssh-client, iproute2. Five minutes.
+# twelve hosts in three racks, three monitors, two OSDs on each other host, two metadata servers, a gateway. KILLS is the
+# largest number of kills. BASE is a root of Debian with the packages below; without it debootstrap makes one (RELEASE,
+# MIRROR). Needs root, debootstrap, systemd-container, openssh-client, iproute2. Five minutes.
 source "$(dirname "$0")/../lib.sh"
-: "${RELEASE:=bookworm}" "${MIRROR:=http://deb.debian.org/debian}" "${LARGE:=}" "${KILLS:=6}"
+: "${RELEASE:=bookworm}" "${MIRROR:=http://deb.debian.org/debian}" "${LARGE:=}" "${KILLS:=40}"
 PACKAGES=systemd,systemd-sysv,dbus,openssh-server,iproute2,openssl,etcd-server,etcd-client,ceph-common,ceph-mds,radosgw
 NS=bd$$
 CONTAINERS=()
@@ -159,8 +159,8 @@ there h3 "rm $D/disk-1 /usr/local/bin/date; ! dpkg-query -W belemnite 2>/dev/nul
 deploy plan "$I" >"$W/plan.out"
 grep -q "make OSDs on" "$W/plan.out"
 
-# `apply` is killed at one stage after the other, and begun again.
-start=$(seconds)
+# `apply` is killed at one stage after the other, and begun again, until a run has no second stage.
+start=$(seconds) kills=0
 for k in $(seq "$KILLS"); do
   ip netns exec "$NS" env -u CEPH_CONF "$BIN" deploy apply "$I" >"$W/killed.out" 2>&1 &
   p=$!
@@ -170,16 +170,18 @@ for k in $(seq "$KILLS"); do
     kill -0 $p 2>/dev/null || break
     sleep 0.02
   done
+  kill -0 $p 2>/dev/null || { wait $p || { cat "$W/killed.out"; exit 1; }; break; }
   sleep "0.$((RANDOM % 10))"
   kill -KILL $p 2>/dev/null || true
   wait $p 2>/dev/null || true
+  kills=$k
   echo "killed at: $(tail -n 1 "$W/killed.out")"
 done
 must apply "$I"
-grep -qx HEALTH_OK "$W/deploy.out"
-echo "== ${#HOSTS[@]} hosts, $OSDS OSDs: HEALTH_OK after $(($(seconds) - start)) s, with $KILLS kills of apply"
 export CEPH_CONF=$W/cluster.deploy/ceph.conf
 ceph() { hub timeout 60 ceph "$@"; }
+wait_for 60 bash -c "$(declare -f hub ceph); NS=$NS; ceph health | grep -qx HEALTH_OK"
+echo "== ${#HOSTS[@]} hosts, $OSDS OSDs: HEALTH_OK after $(($(seconds) - start)) s, with $kills kills of apply"
 expect "OSDs" "$(ceph osd stat -f json | jq -c '[.num_osds, .num_up_osds, .num_in_osds]')" "[$OSDS,$OSDS,$OSDS]"
 expect "monitors" "$(ceph quorum_status | jq '.quorum_names | length')" 3
 expect "option" "$(ceph config get osd osd_max_backfills)" 4
