@@ -46,6 +46,12 @@ refused "monitor.address is for one monitor; with several, name all of them in m
 refused "monitor.addresses has 3 entries, monitor.replicas is 5" "${SEVERAL[@]:2:2}" --set monitor.replicas=5
 refused "monitor.address and monitor.addresses are both set" --set monitor.address=192.0.2.7,monitor.addresses[0]=192.0.2.7
 refused "config.mon.mon_state_etcd is set by the chart" --set monitor.replicas=3,config.mon.mon_state_etcd=http://e:2379
+# What runs already: three members of etcd.
+python3 "$ROOT/interop/py/kube_lookup.py" store store-belemnite-etcd 3 >"$W/port" & PIDS+=($!)
+wait_for 10 test -s "$W/port"
+RUNS=(--dry-run=server --kube-apiserver "http://127.0.0.1:$(cat "$W/port")")
+for n in 3 5; do render "${RUNS[@]}" --set "monitor.replicas=$n" >/dev/null; done
+refused "monitor.replicas is 3 in this release and cannot become 1: it can only grow" "${RUNS[@]}"
 # Pods get what they need of the Secrets, and pods of several monitors nothing that those of one do not get but TLS.
 python3 - "$W/several.yaml" <<'P'
 import sys, yaml

@@ -125,14 +125,23 @@ def grows(k, name, manifests):
     print('other pods at other addresses serve the same data')
 
     k.apply(f'{manifests}/3.yaml')
-    made = keys(k, f'{name}-keys', f'{name}-etcd')
+    keys(k, f'{name}-keys', f'{name}-etcd')
     etcd = k.begin('StatefulSet', f'{name}-etcd')
-    mons = k.again('StatefulSet', [mon]) + k.begin('StatefulSet', f'{name}-mons')
+    k.stop([mon])
+    k.snapshot(mon, 'data')
+    mons = k.begin('StatefulSet', f'{name}-mon') + k.begin('StatefulSet', f'{name}-mons')
     k.await_ready(etcd + mons)
     quorum(mons[0], 'a', 'b', 'c')
     wait(60, 'three OSDs are not up with three monitors', osds_up(mons[0], 3))
     kept(mons[2])
     write(mons[1], 'three')
+    # The first monitor's volume as it was before: the state in etcd stays.
+    k.stop(mons[:1])
+    k.restore(mons[0], 'data')
+    mons[:1] = k.begin('StatefulSet', f'{name}-mon')
+    k.await_ready(mons)
+    quorum(mons[0], 'a', 'b', 'c')
+    kept(mons[0], 'three')
     print('three monitors go on with the state of one')
 
     k.apply(f'{manifests}/5.yaml')
@@ -193,13 +202,21 @@ def three(k, name, _):
     k.await_ready(etcd + mons)
     quorum(mons[2], 'a', 'b', 'c')
 
+    # Two pods of a name: one on a node that is cut off, and the one that replaces it.
+    (twin,) = k.begin('StatefulSet', f'{name}-mons', 1)
+    k.await_ready([twin])
+    write(twin, 'twins')
+    k.stop([mons[2]])
+    quorum(twin, 'a', 'b', 'c')
+    write(mons[0], 'one-twin')
+
     # All at once, without the first monitor: the others need no monitor that answers.
     k.stop()
     k.begin('StatefulSet', f'{name}-etcd')
     mons = k.start('StatefulSet', f'{name}-mons')
     k.start('StatefulSet', f'{name}-osd')
     wait(60, 'three OSDs are not up again', osds_up(mons[1], 3))
-    for n in ('first', 'without-a', 'without-b'):
+    for n in ('first', 'without-a', 'without-b', 'twins', 'one-twin'):
         kept(mons[1], n)
     print('other pods at other addresses serve the same data, without the first monitor')
 

@@ -403,6 +403,14 @@ class Kubelet:
         """Loses the volume of a stopped pod."""
         shutil.rmtree(f'{self.work}/claims/{pod.name}-{claim}')
 
+    def snapshot(self, pod, claim):
+        """Copies the volume of a stopped pod."""
+        run('cp', '-a', f'{self.work}/claims/{pod.name}-{claim}', f'{self.work}/{pod.name}-{claim}.snapshot')
+
+    def restore(self, pod, claim):
+        self.lose(pod, claim)
+        run('mv', f'{self.work}/{pod.name}-{claim}.snapshot', f'{self.work}/claims/{pod.name}-{claim}')
+
     def end(self):
         self.stop()
         for loop in self.loops.values():
