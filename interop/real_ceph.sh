@@ -3,7 +3,8 @@
 # Provides: real_cluster DIR PORT (monitor a and manager x; DIR/ceph.conf and DIR/ceph.client.admin.keyring),
 # real_cluster_osd DIR (osd.0 in memory), real_cluster_fs DIR NAME (mds.m, and a file system), real_ceph DIR ARGS… (the
 # `ceph` command). REAL="chroot ROOT" takes Ceph's programs of another release; DIR is then the same directory in both.
-# Daemons are ended with the test. Ports: PORT, and PORT + 20 to PORT + 60.
+# Daemons are ended with the test. Ports: PORT, and PORT + 20 to PORT + 60, of REAL_IP (127.0.0.1).
+: "${REAL_IP:=127.0.0.1}"
 
 real() { ${REAL:-command} "$@"; }
 
@@ -20,7 +21,7 @@ real_conf() { # real_conf DIR PORT FSID
   cat <<C
 [global]
 fsid = $3
-mon_host = [v2:127.0.0.1:$2/0]
+mon_host = [v2:$REAL_IP:$2/0]
 auth_cluster_required = cephx
 auth_service_required = cephx
 auth_client_required = cephx
@@ -35,8 +36,8 @@ admin_socket = $1/run/\$name.asok
 pid_file = $1/run/\$name.pid
 keyring = $1/\$name.keyring
 crash_dir = $1/crash
-public_addr = 127.0.0.1
-cluster_addr = 127.0.0.1
+public_addr = $REAL_IP
+cluster_addr = $REAL_IP
 ms_bind_port_min = $(($2 + 20))
 ms_bind_port_max = $(($2 + 60))
 ms_bind_msgr1 = false
@@ -74,7 +75,7 @@ real_cluster() { # real_cluster DIR PORT
   real ceph-authtool --create-keyring "$d/ceph.client.admin.keyring" --gen-key -n client.admin \
     --cap mon 'allow *' --cap osd 'allow *' --cap mgr 'allow *' --cap mds 'allow *' >/dev/null
   real ceph-authtool "$d/mon.a.keyring" --import-keyring "$d/ceph.client.admin.keyring" >/dev/null
-  real monmaptool --create --clobber --fsid "$fsid" --addv a "[v2:127.0.0.1:$port/0]" "$d/monmap" >/dev/null
+  real monmaptool --create --clobber --fsid "$fsid" --addv a "[v2:$REAL_IP:$port/0]" "$d/monmap" >/dev/null
   real ceph-mon -c "$d/ceph.conf" --mkfs -i a --monmap "$d/monmap" --keyring "$d/mon.a.keyring"
   real_daemon "$d" ceph-mon -i a
   wait_for 60 real_ceph "$d" --connect-timeout 5 mon stat
