@@ -9,13 +9,14 @@ three monitors, five, and a refusal of one. Or `three`: three monitors from the 
 also with their volumes, while the cluster goes on.
 """
 import json
+import os
 import shutil
 import subprocess
 import sys
 import urllib.error
 import urllib.request
 
-from kubelet import Kubelet, wait
+from kubelet import NAMESPACE, Kubelet, wait
 
 TEXT = b'kept' * 300_000
 
@@ -83,6 +84,27 @@ def monitors(k, name):
     mons = k.begin('StatefulSet', f'{name}-mon') + k.begin('StatefulSet', f'{name}-mons')
     k.await_ready(etcd + mons)
     return etcd, mons
+
+
+def certificates(k, name):
+    """Members of etcd accept clients with a client's certificate, and peers with a peer's; nobody else."""
+    host = f'{name}-etcd-0.{name}-etcd.{NAMESPACE}.svc'
+    tls = f'{k.scratch}/tls'
+    os.makedirs(tls, mode=0o700)
+    for file, text in k.secrets[f'{name}-etcd'].items():
+        with open(f'{tls}/{file}', 'wb') as f:
+            f.write(text)
+
+    def answers(url, authority, own=None):
+        args = ['curl', '-s', '--http1.1', '-m', '5', '--resolve', f'{host}:{url[:4]}:{k.names[host]}', '--cacert', f'{tls}/{authority}']
+        args += ['--cert', f'{tls}/{own}.crt', '--key', f'{tls}/{own}.key'] if own else []
+        return subprocess.run([*args, f'https://{host}:{url}'], capture_output=True).returncode == 0
+
+    client, peer = '2379/health', '2380/members'
+    assert answers(client, 'ca.crt', 'mon') and answers(client, 'ca.crt', 'etcd') and answers(peer, 'peer-ca.crt', 'peer')
+    assert not answers(client, 'ca.crt') and not answers(client, 'ca.crt', 'peer')
+    assert not answers(peer, 'peer-ca.crt') and not answers(peer, 'peer-ca.crt', 'mon')
+    assert not answers(peer, 'peer-ca.crt', 'etcd')
 
 
 def kept(mon, name='first'):
@@ -175,6 +197,7 @@ def three(k, name, _):
     made = keys(k, f'{name}-keys', f'{name}-etcd')
     etcd, mons = monitors(k, name)
     quorum(mons[0], 'a', 'b', 'c')
+    certificates(k, name)
     begin(k, name, mons[0], made['fsid'].decode().strip())
 
     # The node of the first monitor and of a member is gone.
