@@ -4,7 +4,7 @@
 //! source names them. The answers to `config show`, `get`, `set`, `unset`, `diff` and `injectargs` on a
 //! daemon's admin socket are made here.
 
-use crate::option_table::{self, Opt};
+use crate::option_table::{self, Kind, Opt};
 use crate::used_options::is_used;
 use base::errno::{EINVAL, ENOENT, EPERM, Errno};
 use std::collections::BTreeMap;
@@ -37,6 +37,11 @@ fn shown(o: Option<&Opt>, text: &str) -> String {
         Some(o) if !text.is_empty() => o.normalize(text.trim()).unwrap_or_else(|_| text.to_owned()),
         _ => text.to_owned(),
     }
+}
+
+/// Ceph's text for an argument whose value is wrong.
+fn wrong_value(name: &str, value: &str, why: &str) -> String {
+    format!("Parse error setting {} to '{value}' using injectargs ({why}).\n", canonical(name))
 }
 
 impl Settings {
@@ -125,8 +130,9 @@ impl Settings {
         self.overrides.remove(&canonical(name)).is_some()
     }
 
-    /// Changes options from `--name=value`, `--name value`, `--name` for true, or `--no-name` for false. Returns the joined answers. Error:
-    /// EINVAL for a word without `--`, or an error of [`Settings::set`]; earlier changes stay in force.
+    /// Changes options from `--name=value`, `--name value`, `--name` for true, or `--no-name` for false. Returns the
+    /// joined answers. Error: EINVAL in Ceph's words for a word without `--`, a missing or an invalid value, or an error
+    /// of [`Settings::set`]; earlier changes stay in force.
     pub fn inject(&mut self, words: &[String], observed: impl Fn(&str) -> bool) -> Result<String, Refusal> {
         let words: Vec<&str> = words.iter().flat_map(|w| w.split_whitespace()).collect();
         let mut said = String::new();
@@ -143,6 +149,10 @@ impl Settings {
                         it.next();
                         (bare, v)
                     }
+                    _ if option_table::find(&canonical(bare)).is_some_and(|o| o.kind != Kind::Bool) => {
+                        let text = format!("Option --{} requires an argument.\n", canonical(bare));
+                        return Err((EINVAL, wrong_value(bare, "", &text)));
+                    }
                     // A switch without a value, or its negation.
                     _ => match bare.strip_prefix("no-").or_else(|| bare.strip_prefix("no_")) {
                         Some(n) if option_table::find(&canonical(bare)).is_none() => (n, "false"),
@@ -150,6 +160,9 @@ impl Settings {
                     },
                 },
             };
+            if let Some(why) = option_table::find(&canonical(name)).and_then(|o| o.normalize(value.trim()).err()) {
+                return Err((EINVAL, wrong_value(name, value, &why)));
+            }
             said += &self.set(name, value, &observed)?;
         }
         Ok(said)
@@ -219,6 +232,12 @@ mod tests {
         s.inject(&["--osd_op_history_size 7 --debug-osd=5".into()], observed).unwrap();
         assert_eq!((s.get("osd_op_history_size").unwrap(), s.get("debug_osd").unwrap()), ("7".into(), "5/5".into()));
         assert_eq!(no(s.inject(&["osd_op_history_size".into()], observed)).0, EINVAL);
+        assert_eq!(
+            no(s.inject(&["--osd-scrub-auto-repair-num-errors".into(), "-1".into()], observed)).1,
+            "Parse error setting osd_scrub_auto_repair_num_errors to '-1' using injectargs (strict_si_cast: value should not be negative).\n"
+        );
+        let missing = no(s.inject(&["--osd_op_history_duration".into()], observed)).1;
+        assert!(missing.contains("(Option --osd_op_history_duration requires an argument."), "{missing}");
         assert!(s.show().len() > 1700);
         assert_eq!(s.get("mon_data").unwrap(), "/var/lib/ceph/mon/$cluster-$id");
         assert_eq!(s.named("osd", "3").get("mon_data").unwrap(), "/var/lib/ceph/mon/ceph-3");

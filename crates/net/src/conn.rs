@@ -137,6 +137,21 @@ impl Conn {
         self.stream.borrow().is_some()
     }
 
+    /// The peer that this end dialled.
+    pub(crate) fn target(&self) -> Option<&Target> {
+        self.target.as_ref()
+    }
+
+    /// Number of the socket's descriptor.
+    pub(crate) fn descriptor(&self) -> Option<i32> {
+        self.stream.borrow().as_ref().map(std::os::fd::AsRawFd::as_raw_fd)
+    }
+
+    /// Bytes of delivered messages that the host has not consumed.
+    pub(crate) fn unconsumed(&self) -> usize {
+        self.in_flight.get()
+    }
+
     /// True while no message of this connection is delivered: the host holds it, it holds more bytes here than it may
     /// have, or its frame waits for bytes.
     pub(crate) fn paused(&self, inner: &Inner) -> bool {

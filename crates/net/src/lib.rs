@@ -24,6 +24,7 @@ mod frames;
 pub mod gate;
 mod listen;
 pub mod log_filter;
+pub mod messengers;
 pub mod modes;
 pub mod perf;
 mod sweep;
@@ -93,6 +94,8 @@ pub(crate) struct Inner {
     waiting: RefCell<Vec<Rc<Conn>>>,
     /// Accepted connections that have not signed in.
     gate: RefCell<gate::Gate>,
+    /// The endpoints that were made and may have ended.
+    endpoints: RefCell<Vec<Weak<EndpointInner>>>,
 }
 
 /// The generation after `n`. Owners name other kinds of sessions by numbers with the highest bit set, so a
@@ -230,6 +233,7 @@ impl Net {
             in_flight_max: Cell::new(IN_FLIGHT_BYTES_MAX),
             waiting: RefCell::default(),
             gate: RefCell::default(),
+            endpoints: RefCell::default(),
         });
         let weak = Rc::downgrade(&inner);
         let hook = Turn::current().on_end(move || {
@@ -266,20 +270,29 @@ impl Net {
             pool: self.inner.pool.clone(),
             frames: msgr::FrameLimits { ask: true, ..limits.frames },
         });
-        Endpoint {
-            net: Rc::downgrade(&self.inner),
-            inner: Rc::new(EndpointInner {
-                config,
-                handler,
-                in_flight_max: Cell::new(limits.in_flight_bytes_max),
-                limits,
-                auto_consume: Cell::new(true),
-                sessions: RefCell::default(),
-                incoming: Cell::new(0),
-                entities: entities::Entities::default(),
-                listeners: RefCell::default(),
-            }),
-        }
+        let inner = Rc::new(EndpointInner {
+            config,
+            handler,
+            in_flight_max: Cell::new(limits.in_flight_bytes_max),
+            limits,
+            auto_consume: Cell::new(true),
+            sessions: RefCell::default(),
+            incoming: Cell::new(0),
+            entities: entities::Entities::default(),
+            listeners: RefCell::default(),
+        });
+        let mut all = self.inner.endpoints.borrow_mut();
+        all.retain(|e| e.strong_count() > 0);
+        all.push(Rc::downgrade(&inner));
+        Endpoint { net: Rc::downgrade(&self.inner), inner }
+    }
+
+    /// The endpoints that are in use.
+    #[must_use]
+    pub fn endpoints(&self) -> Vec<Endpoint> {
+        let all = self.inner.endpoints.borrow();
+        let endpoint = |inner| Endpoint { net: Rc::downgrade(&self.inner), inner };
+        all.iter().filter_map(Weak::upgrade).map(endpoint).collect()
     }
 
     /// Queues a message; it leaves at the end of this turn. Sending on a connection still in handshake queues it.
@@ -470,6 +483,12 @@ impl Endpoint {
             Some(net) => conn::connect(&net, &self.inner, target),
             None => ConnId(0),
         }
+    }
+
+    /// Kind of entity that this endpoint is on the network.
+    #[must_use]
+    pub fn kind(&self) -> base::EntityKind {
+        self.inner.config.kind
     }
 
     /// Our addresses, as far as known.

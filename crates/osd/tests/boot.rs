@@ -625,3 +625,15 @@ fn an_osds_false_claim_of_a_newest_map_delays_no_boot() {
     w.run();
     assert_eq!(w.osd.phase(), Phase::Active);
 }
+
+#[test]
+fn an_injected_state_of_fullness_reaches_the_monitor_at_once() {
+    let mut w = World::new();
+    w.run();
+    assert_eq!(w.osd.phase(), Phase::Active, "{:?}", w.seen);
+    w.seen.clear();
+    w.osd.inject_full(Some(cluster::osdmap::osd_state::NEARFULL));
+    w.run();
+    let told = registry::name(MOsdFull::KIND);
+    assert!(w.seen.iter().any(|s| s == told), "{:?}", w.seen);
+}

@@ -13,6 +13,7 @@
 //! Tests: `tests/boot.rs`.
 
 mod counters;
+mod fullness;
 mod leave;
 mod report;
 mod silent;
@@ -37,7 +38,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use wire::msg::{
-    MConfig, MLog, MLogAck, MMgrMap, MOsdAlive, MOsdBeacon, MOsdBoot, MOsdFull, MOsdLease, MOsdMap, MOsdMarkMeDead,
+    MConfig, MLog, MLogAck, MMgrMap, MOsdAlive, MOsdBeacon, MOsdBoot, MOsdLease, MOsdMap, MOsdMarkMeDead,
     MOsdMarkMeDown, MOsdPgCreate2, MOsdPgCreated, MOsdPgReadyToMerge, MOsdPgTemp,
 };
 use wire::types::{LogEntry, OsdSuperblock, PgCreateExtra, PgCreateStamp};
@@ -177,6 +178,8 @@ pub struct Control {
     /// Reason of the store's failure, if it failed.
     failure: Option<String>,
     full_state: u32,
+    /// The state that `injectfull` says.
+    injected_full: Option<u32>,
     /// Reactors that accept no growing writes.
     short: BTreeSet<usize>,
     /// Reactors whose device does not answer, with the reason.
@@ -228,6 +231,7 @@ impl Control {
             leaving: None,
             failure: None,
             full_state: 0,
+            injected_full: None,
             short: BTreeSet::new(),
             silent: BTreeMap::new(),
             creates: BTreeMap::new(),
@@ -914,50 +918,6 @@ impl Control {
         self.judge_fullness(&s);
         let (fsid, epoch, up_from) = (self.id.fsid, self.maps.epoch(), self.up_from());
         self.mgr.report(s, fsid, epoch, up_from)
-    }
-
-    /// A reactor accepts no growing writes, or does so again. The monitors learn at once that this OSD is full, since
-    /// other members of its PGs accept writes; that it is not any more, with the next statistics.
-    pub fn set_short(&mut self, reactor: usize, short: bool) {
-        if !short {
-            self.short.remove(&reactor);
-        } else if self.short.insert(reactor) && self.full_state != osd_state::FULL {
-            self.full_state = osd_state::FULL;
-            self.send_full();
-        }
-    }
-
-    fn judge_fullness(&mut self, s: &Stats) {
-        let Some(map) = self.maps.current() else { return };
-        if s.statfs.total <= 0 {
-            return;
-        }
-        let used = 1.0 - s.statfs.available as f64 / s.statfs.total as f64;
-        let over = |ratio: f32| ratio > 0.0 && used > f64::from(ratio);
-        let state = if over(map.full_ratio) || !self.short.is_empty() {
-            osd_state::FULL
-        } else if over(map.backfillfull_ratio) {
-            osd_state::BACKFILLFULL
-        } else if over(map.nearfull_ratio) {
-            osd_state::NEARFULL
-        } else {
-            0
-        };
-        let bits = osd_state::FULL | osd_state::BACKFILLFULL | osd_state::NEARFULL;
-        let differs = map.state(self.id.whoami) & bits != state;
-        if state != self.full_state || differs {
-            self.full_state = state;
-            self.send_full();
-        }
-    }
-
-    fn send_full(&mut self) {
-        let Some(map) = self.maps.current() else { return };
-        let bits = osd_state::FULL | osd_state::BACKFILLFULL | osd_state::NEARFULL;
-        if map.state(self.id.whoami) & bits != self.full_state {
-            let m = MOsdFull { paxos: map.epoch.into(), map_epoch: map.epoch, state: self.full_state };
-            self.mon.send_now(&m);
-        }
     }
 
     // --- cluster log ---

@@ -4,7 +4,10 @@ use super::shard::ShardHost;
 use base::errno::{EINVAL, Errno};
 use base::{HObject, PoolId, SnapId};
 use bytes::Bytes;
+use cluster::settings::Settings;
+use cluster::units::bytes;
 use serde_json::{Map, Value, json};
+use std::cell::RefCell;
 use std::time::Instant;
 use store::{Cid, Oid, Op, Transaction};
 
@@ -12,12 +15,9 @@ use store::{Cid, Oid, Op, Transaction};
 const COUNT: u64 = 1 << 30;
 /// Default of `size` in bytes.
 const SIZE: u64 = 4 << 20;
-/// Most bytes of one run with blocks below [`LARGE_BLOCK`], so that the run does not occupy the OSD for
-/// minutes.
-const SMALL_COUNT_MAX: u64 = 128 << 20;
-/// Block size from which the amount is not limited.
+/// Block size from which the throughput limits the amount, not the number of blocks.
 const LARGE_BLOCK: u64 = 1 << 20;
-/// Largest block (`osd_bench_max_block_size`).
+/// Largest block, whatever the options say.
 const SIZE_MAX: u64 = 64 << 20;
 /// Size of the written objects.
 const OBJECT: u64 = 4 << 20;
@@ -34,17 +34,74 @@ fn object(n: u64) -> Oid {
     HObject { oid: Bytes::from(name), snap: SnapId::HEAD, pool: PoolId(-1), ..HObject::min() }.into()
 }
 
+/// Bounds of one run, so that it does not occupy the OSD for minutes (`osd_bench_*`).
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    size: u64,
+    seconds: u64,
+    small_iops: u64,
+    large_throughput: u64,
+}
+
+impl Bounds {
+    fn of(s: &Settings) -> Self {
+        let number = |name: &str| s.get(name).ok().and_then(|v| v.parse().ok()).unwrap_or(0);
+        Self {
+            size: number("osd_bench_max_block_size").min(SIZE_MAX),
+            seconds: number("osd_bench_duration"),
+            small_iops: number("osd_bench_small_size_max_iops"),
+            large_throughput: number("osd_bench_large_size_max_throughput"),
+        }
+    }
+
+    /// Refuses a run that exceeds the bounds, in Ceph's words.
+    fn check(self, count: u64, size: u64) -> Result<(), (Errno, String)> {
+        if size == 0 || count == 0 {
+            return Err((EINVAL, "block size and/or count of Bytes to write not specified".to_owned()));
+        }
+        if size > self.size {
+            let text = format!(
+                "block 'size' values are capped at {}. If you wish to use a higher value, please adjust 'osd_bench_max_block_size'",
+                bytes(self.size)
+            );
+            return Err((EINVAL, text));
+        }
+        let (max, rate, option) = if size < LARGE_BLOCK {
+            let rate = format!("{} IOPS", self.small_iops);
+            (size.saturating_mul(self.small_iops), rate, "osd_bench_small_size_max_iops")
+        } else {
+            (
+                self.large_throughput,
+                format!("{}/s", bytes(self.large_throughput)),
+                "osd_bench_large_size_max_throughput",
+            )
+        };
+        let max = max.saturating_mul(self.seconds);
+        if count <= max {
+            return Ok(());
+        }
+        let text = format!(
+            "'count' values greater than {max} for a block size of {}, assuming {rate}, for {} seconds, can cause ill effects on osd.  Please adjust '{option}' with a higher value if you wish to use a higher 'count'.",
+            bytes(size),
+            self.seconds
+        );
+        Err((EINVAL, text))
+    }
+}
+
+/// True for the options of this command, which are read when it runs.
+pub(super) fn observes(name: &str) -> bool {
+    name.starts_with("osd_bench_")
+}
+
 /// Writes `count` bytes in blocks of `size`, removes them, and reports the rate.
-pub(super) async fn run(host: &ShardHost, cmd: &Map<String, Value>) -> Result<Value, (Errno, String)> {
+pub(super) async fn run(
+    host: &ShardHost,
+    settings: &RefCell<Settings>,
+    cmd: &Map<String, Value>,
+) -> Result<Value, (Errno, String)> {
     let (count, size) = (number(cmd, "count", COUNT), number(cmd, "size", SIZE));
-    if size == 0 || size > SIZE_MAX {
-        return Err((EINVAL, format!("block 'size' values are capped at {SIZE_MAX} bytes")));
-    }
-    if size < LARGE_BLOCK && count > SMALL_COUNT_MAX {
-        let text =
-            format!("'count' values greater than {SMALL_COUNT_MAX} for a block size of {size} would take too long");
-        return Err((EINVAL, text));
-    }
+    Bounds::of(&settings.borrow()).check(count, size)?;
     let mut block = vec![0; size as usize];
     base::rng::Rng::new(1).fill(&mut block);
     let block = Bytes::from(block);
@@ -100,4 +157,30 @@ async fn join<F: Future + Unpin>(mut futs: Vec<F>) -> Vec<F::Output> {
     })
     .await;
     out.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_bounded_by_the_options() {
+        let mut s = Settings::default();
+        s.inject(&["--osd-bench-duration 10 --osd-bench-max-block-size 2097152".to_owned()], observes).unwrap();
+        let rates = "--osd-bench-large-size-max-throughput 10485760 --osd-bench-small-size-max-iops 10";
+        s.inject(&[rates.to_owned()], observes).unwrap();
+        let b = Bounds::of(&s);
+        b.check(1, 2 << 20).unwrap();
+        b.check(409_600, 4096).unwrap();
+        b.check(100 << 20, 2 << 20).unwrap();
+        let no = |count, size| b.check(count, size).unwrap_err();
+        assert!(no(1, (2 << 20) + 1).1.contains("capped at 2 MiB."));
+        assert_eq!(
+            no(409_601, 4096).1,
+            "'count' values greater than 409600 for a block size of 4 KiB, assuming 10 IOPS, for 10 seconds, can cause ill effects on osd.  Please adjust 'osd_bench_small_size_max_iops' with a higher value if you wish to use a higher 'count'."
+        );
+        assert!(no((100 << 20) + 1, 2 << 20).1.contains("assuming 10 MiB/s, for 10 seconds"));
+        assert_eq!((no(0, 1).0, no(1, 0).0), (EINVAL, EINVAL));
+        Bounds::of(&Settings::default()).check(COUNT, SIZE).unwrap();
+    }
 }

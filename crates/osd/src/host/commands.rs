@@ -77,14 +77,18 @@ pub(super) type Answer = Result<Value, (Errno, String)>;
 #[must_use]
 pub fn descriptions() -> Value {
     let mut out = Map::new();
-    for (i, c) in COMMANDS
+    let mut put = |sig: Vec<Value>, help: &str| {
+        let n = out.len();
+        out.insert(format!("cmd{n:03}"), json!({"sig": sig, "help": help, "module": "osd", "perm": "r", "flags": 0}));
+    };
+    for c in COMMANDS
         .iter()
         .chain(super::tell::COMMANDS)
         .chain(super::ledger::COMMANDS)
         .chain(super::perf::COMMANDS)
         .chain(net::perf::COMMANDS)
+        .chain(net::messengers::COMMANDS)
         .chain(admin_config::COMMANDS)
-        .enumerate()
     {
         // `pg PGID query` carries its argument in the middle, as in Ceph.
         let mut sig: Vec<Value> = Vec::new();
@@ -92,9 +96,14 @@ pub fn descriptions() -> Value {
             sig.push(json!("pg"));
             sig.push(json!({"name": "pgid", "type": "CephPgid"}));
             sig.push(json!({"name": "cmd", "type": "CephChoices", "strings": c.prefix}));
+            // `tell PGID query` leaves the PG to the client, which adds it to the request.
+            let mut told = vec![json!(c.prefix)];
             if c.prefix == "mark_unfound_lost" {
-                sig.push(json!({"name": "mulcmd", "type": "CephChoices", "strings": "revert|delete"}));
+                let how = json!({"name": "mulcmd", "type": "CephChoices", "strings": "revert|delete"});
+                sig.push(how.clone());
+                told.push(how);
             }
+            put(told, c.help);
         } else {
             sig.extend(c.prefix.split(' ').map(|w| json!(w)));
             for a in c.args {
@@ -110,7 +119,7 @@ pub fn descriptions() -> Value {
                 sig.push(Value::Object(m));
             }
         }
-        out.insert(format!("cmd{i:03}"), json!({"sig": sig, "help": c.help, "module": "osd", "perm": "r", "flags": 0}));
+        put(sig, c.help);
     }
     Value::Object(out)
 }
@@ -153,6 +162,7 @@ pub(super) fn serve(host: &Rc<ControlHost>, path: &std::path::Path) -> std::io::
             super::ledger::COMMANDS,
             super::perf::COMMANDS,
             net::perf::COMMANDS,
+            net::messengers::COMMANDS,
             admin_config::COMMANDS,
         ],
         Rc::new(move |prefix, cmd| {
@@ -299,6 +309,16 @@ async fn mark_unfound_lost(host: &Rc<ControlHost>, pg: PgId, mode: Option<&str>)
     Err((base::errno::ENOENT, format!("i don't have pgid {pg}")))
 }
 
+/// The endpoints of all reactors and of the control machine.
+async fn messengers(host: &Rc<ControlHost>, cmd: &Map<String, Value>) -> Answer {
+    let mut parts = host.messengers();
+    for pair in collect(host, Inspect::Messengers).await {
+        let name = if pair[0] == "client" { "client" } else { "cluster" };
+        parts.push((name, pair[1].clone()));
+    }
+    net::messengers::answer(parts, cmd)
+}
+
 async fn answer(host: &Rc<ControlHost>, prefix: &str, cmd: &Map<String, Value>) -> Answer {
     let text = |k: &str| cmd.get(k).and_then(Value::as_str).map(str::to_owned);
     // `ceph tell osd.N pg PGID query` comes as prefix "pg" with the command as an argument.
@@ -330,7 +350,7 @@ async fn answer(host: &Rc<ControlHost>, prefix: &str, cmd: &Map<String, Value>) 
             Ok(all)
         }
         "grow" => super::grow::run(host).await,
-        "bench" => super::bench::run(&host.shard, cmd).await,
+        "bench" => super::bench::run(&host.shard, &host.settings, cmd).await,
         "git_version" => Ok(json!({ "git_version": concat!("belemnite ", env!("CARGO_PKG_VERSION")) })),
         "ops"
         | "dump_ops_in_flight"
@@ -351,6 +371,7 @@ async fn answer(host: &Rc<ControlHost>, prefix: &str, cmd: &Map<String, Value>) 
         "dump_mempools" => refuse("memory is not accounted by pools"),
         "dump_pgstate_history" => refuse("past states of PGs are not kept; see 'pg PGID query'"),
         p if super::tell::COMMANDS.iter().any(|c| c.prefix == p) => super::tell::answer(host, p, cmd).await,
+        "messenger dump" => messengers(host, cmd).await,
         p if super::perf::serves(p) => Ok(super::perf::answer(host, p, cmd).await),
         "log" => {
             host.log_line(prio::INFO, text("logtext").unwrap_or_default());

@@ -684,6 +684,7 @@ impl ControlHost {
             || ScrubSettings::observes(name)
             || Defaults::observes(name)
             || recovery::observes(name)
+            || super::bench::observes(name)
     }
 
     /// Applies the options in force.
@@ -739,6 +740,16 @@ impl ControlHost {
         self.listening.borrow_mut().push(e);
     }
 
+    /// The endpoints of the control machine, by the names that Ceph's OSDs have for them.
+    pub(super) fn messengers(&self) -> Vec<(&'static str, serde_json::Value)> {
+        let names = ["hb_back_server", "hb_front_server"];
+        let mut all: Vec<_> = names.into_iter().zip(self.listening.borrow().iter().cloned()).collect();
+        all.extend(self.mon_endpoint.borrow().clone().map(|e| ("client", e)));
+        all.extend(self.links.borrow().as_ref().and_then(|l| l.endpoint()).map(|e| ("hb_client", e)));
+        all.extend(self.objecter.borrow().as_ref().and_then(|o| o.endpoint()).map(|e| ("ms_objecter", e)));
+        all.into_iter().map(|(name, e)| (name, e.dump(self.shard.index()))).collect()
+    }
+
     /// Writes a line to the cluster log.
     pub(super) fn log_line(&self, prio: u16, text: String) {
         self.with(|c, now| c.clog(prio, text, now));
@@ -747,6 +758,12 @@ impl ControlHost {
     /// Reports to the manager at once. Returns the number that `osd last-stat-seq` shows once the report is there.
     pub(super) fn flush_stats(&self) -> u64 {
         self.with(Control::flush_stats)
+    }
+
+    /// Reports the OSD to the monitors as that full, or as it is again, at once.
+    pub(super) fn inject_full(&self, state: Option<u32>) {
+        self.with(|c, _| c.inject_full(state));
+        self.flush_stats();
     }
 
     /// Sends a beacon to the monitors at once.

@@ -117,6 +117,8 @@ pub(crate) enum Inspect {
     Pools,
     /// True if this PG is led here; nothing if it is not here.
     Leads(PgId),
+    /// The endpoints of this reactor for clients and for other OSDs, as pairs of name and part.
+    Messengers,
 }
 
 /// Message to the control machine.

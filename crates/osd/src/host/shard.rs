@@ -213,6 +213,11 @@ impl ShardHost {
     }
 
     /// Endpoint with the identity that clients see.
+    /// Number of this reactor.
+    pub(super) fn index(&self) -> usize {
+        self.index
+    }
+
     pub(super) fn endpoint(&self) -> Option<Endpoint> {
         self.endpoint.borrow().clone()
     }

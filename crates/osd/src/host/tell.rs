@@ -5,8 +5,9 @@ use super::control::ControlHost;
 use super::route::{Inspect, ToShard};
 use crate::core::control::prio;
 use crate::core::shard::Input;
-use base::errno::{EINVAL, ENOENT, EOPNOTSUPP, EPERM, ETIMEDOUT};
+use base::errno::{EINVAL, ENOENT, EOPNOTSUPP, EPERM, ETIMEDOUT, Errno};
 use base::{OsdId, PgId, Utime};
+use cluster::osdmap::osd_state;
 use net::admin_socket::{Arg, Command};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -52,6 +53,11 @@ pub(super) const COMMANDS: &[Command] = &[
     Command { prefix: "dump_scrub_reservations", args: &[], help: "show scrub reservations" },
     Command { prefix: "dump_scrubs", args: &[], help: "print scheduled scrubs" },
     Command { prefix: "flush_pg_stats", args: &[], help: "flush pg stats" },
+    Command {
+        prefix: "injectfull",
+        args: &[arg("type", "CephString", true, false)],
+        help: "for tests: report the OSD to the monitors as nearfull, backfillfull or full whatever its space is, until none",
+    },
     Command { prefix: "get_mapped_pools", args: &[], help: "dump pools whose PG(s) are mapped to this OSD." },
     Command {
         prefix: "light",
@@ -79,6 +85,10 @@ pub(super) async fn answer(host: &Rc<ControlHost>, prefix: &str, cmd: &Map<Strin
         "flush_pg_stats" => Ok(host.flush_stats().into()),
         "send_beacon" => {
             host.beacon();
+            Ok(Value::Null)
+        }
+        "injectfull" => {
+            host.inject_full(full_state(cmd.get("type").and_then(Value::as_str).unwrap_or("full"))?);
             Ok(Value::Null)
         }
         "compact" => compact(host).await,
@@ -145,6 +155,17 @@ async fn checkpoints(host: &Rc<ControlHost>, i: usize) -> Option<u64> {
     host.routes.shard(i, ToShard::Counters(tx));
     let (sections, _) = rx.await.ok()?;
     sections.iter().find(|s| s.name == "store")?.value("checkpoints").map(|v| v.sum)
+}
+
+/// The state in the map that `injectfull` names. An OSD that is full for its own safety is full for the monitors.
+fn full_state(word: &str) -> Result<Option<u32>, (Errno, String)> {
+    match word {
+        "none" => Ok(None),
+        "nearfull" => Ok(Some(osd_state::NEARFULL)),
+        "backfillfull" => Ok(Some(osd_state::BACKFILLFULL)),
+        "full" | "failsafe" => Ok(Some(osd_state::FULL)),
+        _ => Err((EINVAL, "Invalid type use (none, nearfull, backfillfull, full, failsafe)".to_owned())),
+    }
 }
 
 fn cluster_log(host: &Rc<ControlHost>, cmd: &Map<String, Value>) -> Answer {

@@ -63,6 +63,10 @@ impl ShardHost {
             }
             Inspect::Scrubs => core.pgs().filter_map(|p| crate::host::dump::scheduled_scrub(p, clock::now())).collect(),
             Inspect::Pools => core.pgs().map(|p| json!(p.spg().pg.pool.0)).collect(),
+            Inspect::Messengers => {
+                let all = [("client", self.endpoint()), ("cluster", self.peers().and_then(|p| p.endpoint()))];
+                all.into_iter().filter_map(|(name, e)| Some(json!([name, e?.dump(self.index)]))).collect()
+            }
             Inspect::Leads(pg) => core.pg(*pg).map_or(Value::Null, |p| p.is_primary().into()),
             Inspect::Unfound(pg) => core.pg(*pg).map_or(Value::Null, crate::host::dump::unfound),
         }
