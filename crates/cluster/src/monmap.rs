@@ -168,6 +168,12 @@ impl MonMap {
     /// Newest encoding version that is understood.
     const KNOWN: u8 = 10;
 
+    /// True if this monitor may lead, by the election strategy and the disallowed leaders.
+    #[must_use]
+    pub fn may_lead(&self, name: &str) -> bool {
+        self.strategy == election::CLASSIC || !self.disallowed_leaders.contains(name)
+    }
+
     /// The monitor with this rank.
     #[must_use]
     pub fn by_rank(&self, rank: usize) -> Option<&MonInfo> {

@@ -339,6 +339,7 @@ fn remove(c: &mut Ctx<'_>, unlink: bool) -> Res<CommandOutcome> {
     match r {
         Ok(()) => {}
         Err(CrushError::NotEmpty(_)) => return refuse(errno::ENOTEMPTY, "(39) Directory not empty"),
+        Err(CrushError::NoSuchItem(_)) => return done(format!("item {id} does not appear in that position")),
         Err(e) => return Err(refused(e)),
     }
     put(c, &crush);

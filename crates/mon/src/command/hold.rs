@@ -3,9 +3,9 @@
 
 use super::args::parse_osd;
 use super::osd_show::flag_names;
-use super::{Cmd, Ctx, Res, cmd, committed, flag as cf, invalid, plain, refuse};
+use super::{Cmd, Ctx, Res, cmd, committed, flag as cf, invalid, plain};
 use crate::core::cluster_state::CommandOutcome;
-use base::{OsdId, errno};
+use base::OsdId;
 use cluster::osdmap::{map_flag, osd_state};
 
 const SET: &str = "osd set key:Choices(full|pause|noup|nodown|noout|noin|nobackfill|norebalance|norecover|noscrub|nodeep-scrub|notieragent|nosnaptrim|pglog_hardlimit|noautoscale) yes_i_really_mean_it:Bool?";
@@ -202,6 +202,15 @@ fn group(c: &mut Ctx<'_>, on: bool) -> Res<CommandOutcome> {
     if bits == 0 {
         return invalid("must specify flag(s) {noup,nodwon,noin,noout} to set/unset");
     }
+    let who = c.args.list("who");
+    if who.is_empty() {
+        return invalid("must specify at least one or more targets to set/unset");
+    }
+    mark(c, &who, bits, on)
+}
+
+/// Sets or clears flags of OSDs, CRUSH nodes and device classes.
+fn mark(c: &mut Ctx<'_>, who: &[String], bits: u32, on: bool) -> Res<CommandOutcome> {
     enum Who {
         Osd(OsdId),
         Node(i32),
@@ -209,17 +218,10 @@ fn group(c: &mut Ctx<'_>, on: bool) -> Res<CommandOutcome> {
     }
     let map = c.map();
     let mut list = Vec::new();
-    let who = c.args.list("who");
-    if who.is_empty() {
-        return invalid("must specify at least one or more targets to set/unset");
-    }
-    for w in &who {
+    for w in who {
         if matches!(w.as_str(), "all" | "any" | "*") {
             list.extend(map.osds().map(Who::Osd));
-        } else if let Some(o) = parse_osd(w) {
-            if !map.exists(o) {
-                return refuse(errno::ENOENT, format!("{o} does not exist"));
-            }
+        } else if let Some(o) = parse_osd(w).filter(|o| map.exists(*o)) {
             list.push(Who::Osd(o));
         } else if let Some(id) = map.crush.id_of(w) {
             list.push(Who::Node(id));
@@ -245,22 +247,8 @@ fn group(c: &mut Ctx<'_>, on: bool) -> Res<CommandOutcome> {
     committed("")
 }
 
+/// The old form, with the flag in the command's name.
 fn single(c: &mut Ctx<'_>, bit: u32, on: bool) -> Res<CommandOutcome> {
-    let map = c.map();
-    let mut list = Vec::new();
-    for w in c.args.list("ids") {
-        if matches!(w.as_str(), "all" | "any" | "*") {
-            list.extend(map.osds());
-            continue;
-        }
-        match parse_osd(&w) {
-            Some(o) if map.exists(o) => list.push(o),
-            Some(o) => return refuse(errno::EINVAL, format!("{o} does not exist. ")),
-            None => return invalid(format!("invalid osd id '{w}'")),
-        }
-    }
-    for o in list {
-        set_state(c, o, bit, on);
-    }
-    committed("")
+    let ids = c.args.list("ids");
+    mark(c, &ids, bit, on)
 }

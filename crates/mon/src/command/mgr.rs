@@ -4,10 +4,10 @@
 use super::json::J;
 use super::osd_show::{addrvec, legacy_addr};
 use super::{Cmd, Ctx, Res, cmd, committed, done, flag as cf, invalid, refuse, status};
-use crate::core::cluster_state::CommandOutcome;
+use crate::core::cluster_state::{ClusterState, CommandOutcome, SessionSummary};
 use crate::core::mgr::{CONSOLE, METRICS};
 use crate::obj;
-use base::errno;
+use base::{AddrVec, EntityKind, errno};
 use wire::types::{ModuleInfo, ModuleOption};
 
 /// Commands of this module.
@@ -82,12 +82,12 @@ fn dump(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             (name.into(), J::from(v.clone()))
         })
         .collect();
-    let clients: J = m
-        .clients
-        .iter()
-        .enumerate()
-        .map(|(i, a)| {
-            let mut j = obj! { "name": m.client_names.get(i).cloned().unwrap_or_default() };
+    let reported = m.clients.iter().enumerate();
+    let reported = reported.map(|(i, a)| (m.client_names.get(i).cloned().unwrap_or_default(), a));
+    let clients: J = reported
+        .chain(own_clients(c.state))
+        .map(|(name, a)| {
+            let mut j = obj! { "name": name };
             j.merge(addrvec(Some(a)));
             j
         })
@@ -110,6 +110,14 @@ fn dump(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         "active_clients": clients,
     };
     c.show("mgrmap", &j)
+}
+
+/// The clients that the built-in manager role has of its own: the one that works on images, as Ceph's module does.
+fn own_clients(state: &ClusterState) -> impl Iterator<Item = (String, &AddrVec)> {
+    let own = move |s: &&SessionSummary| {
+        !state.options.external_mgr && s.name.kind == EntityKind::MGR && s.name.id == state.mgrmap.active_name
+    };
+    state.sessions.values().filter(own).map(|s| ("rbd_support".to_owned(), &s.addrs))
 }
 
 fn stat(c: &mut Ctx<'_>) -> Res<CommandOutcome> {

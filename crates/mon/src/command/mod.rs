@@ -54,6 +54,7 @@ mod log;
 mod mgr;
 mod modules;
 mod mon;
+mod mon_elect;
 mod osd_df;
 mod osd_life;
 mod osd_map;
@@ -63,6 +64,7 @@ mod osd_safe;
 mod osd_show;
 mod osd_tree;
 mod osd_upmap;
+mod pg_getmap;
 mod pg_show;
 pub(crate) mod pool;
 mod pool_app;
@@ -330,12 +332,14 @@ const TABLES: &[&[Cmd]] = &[
     pool_app::COMMANDS,
     pool_snap::COMMANDS,
     pg_show::COMMANDS,
+    pg_getmap::COMMANDS,
     scrub::COMMANDS,
     auth::COMMANDS,
     config::COMMANDS,
     config_key::COMMANDS,
     log::COMMANDS,
     mon::COMMANDS,
+    mon_elect::COMMANDS,
     mgr::COMMANDS,
     fs::COMMANDS,
     fs::mds::COMMANDS,
@@ -505,6 +509,9 @@ fn run(req: Request<'_>) -> Res<CommandOutcome> {
     let p = req.cmd;
     if !may_run(&req.session.principal, req.session.role, p) {
         return refuse(errno::EACCES, "access denied");
+    }
+    if p.cmd.flags & flag::DEPRECATED != 0 && req.state.options.refuse_old_names {
+        return refuse(errno::EOPNOTSUPP, "command is obsolete; please check usage and/or man page");
     }
     let mut ctx = Ctx {
         state: req.state,

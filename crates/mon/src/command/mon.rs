@@ -42,7 +42,8 @@ pub(super) const COMMANDS: &[Cmd] = &[
     cmd("mon set-addrs name:String addrs:String", "mon", "rw", 0, set_addrs, "set the addresses of a monitor"),
 ];
 
-const FEATURES: [&str; 8] =
+/// Names of the feature bits of monitors, lowest first.
+pub(super) const FEATURES: [&str; 8] =
     ["kraken", "luminous", "mimic", "osdmap-prune", "nautilus", "octopus", "pacific", "elector-pinging"];
 
 /// Names of monitor feature bits.
@@ -347,7 +348,7 @@ fn set_addrs(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 }
 
 /// A copy of the monmap with the next epoch, for a change.
-fn next(c: &Ctx<'_>) -> MonMap {
+pub(super) fn next(c: &Ctx<'_>) -> MonMap {
     let m = &c.state.monmap;
     MonMap { epoch: m.epoch.next(), last_changed: c.now.wall, ..m.clone() }
 }

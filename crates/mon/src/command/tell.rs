@@ -1,8 +1,8 @@
 //! `ceph tell mon.x …` and `ceph tell mgr.x …`: commands to one process rather than to the cluster.
 
 use super::json::J;
-use super::{Cmd, Ctx, Res, cmd, flag as cf, invalid, option_table, refuse};
-use crate::core::cluster_state::{CommandEffect, CommandOutcome};
+use super::{Cmd, Ctx, Res, cmd, done, flag as cf, invalid, option_table, refuse};
+use crate::core::cluster_state::{CommandEffect, CommandOutcome, HostJob};
 use crate::core::options::MonOptions;
 use crate::obj;
 use base::errno;
@@ -29,6 +29,24 @@ pub(super) const COMMANDS: &[Cmd] = &[
     cmd("config show", "mon", "r", cf::TELL, config_show, "show the options of this process"),
     cmd("config set var:String val:String*", "mon", "rw", cf::TELL, config_set, "set an option of this process"),
     cmd("injectargs injected_args:String*", "mon", "rw", cf::TELL, config_set, "set options of this process"),
+    cmd(
+        "messenger dump msgr:String? dumpcontents:Choices(all|listen_sockets|connections|anon_conns|accepting_conns|deleted_conns)*?",
+        "mon",
+        "r",
+        cf::TELL,
+        messengers,
+        "list the messengers of this process, or show the sockets and connections of one",
+    ),
+    cmd("quorum enter", "mon", "rw", cf::TELL, enter, "tell that this monitor takes part"),
+    cmd("quorum exit", "mon", "rw", cf::TELL, exit, "keep this monitor out of the quorum (not supported: stop it)"),
+    cmd(
+        "sync_force yes_i_really_mean_it:Bool?",
+        "mon",
+        "rw",
+        cf::TELL,
+        sync,
+        "read the state from other monitors (not supported: monitors share it)",
+    ),
     cmd("compact", "mon", "rw", cf::TELL, compact, "compact the state store (not supported: it does so by itself)"),
     cmd(
         "heap heapcmd:Choices(dump|start_profiler|stop_profiler|release|stats) value:String?",
@@ -180,6 +198,31 @@ fn config_unset(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     settings.get(&var).map_err(refused)?;
     settings.unset(&var);
     changed(settings, c.show("config_unset", &J::object()))
+}
+
+/// Hands the command to the host, which has the sockets.
+fn messengers(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    of_this_process(c)?;
+    let mut args = c.args.texts();
+    let contents = c.args.list("dumpcontents");
+    if !contents.is_empty() {
+        args.insert("dumpcontents".into(), contents.join(" "));
+    }
+    Ok(CommandOutcome::host(HostJob { prefix: c.prefix, args, session: c.session.clone() }))
+}
+
+/// A monitor that answers takes part, so there is nothing to change.
+fn enter(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let me = c.session.by.clone().unwrap_or_else(|| c.state.mon_name.clone());
+    done(format!("mon.{me} takes part: no election is needed"))
+}
+
+fn exit(_c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    refuse(errno::EOPNOTSUPP, "a monitor that runs takes part: stop its process to keep it out")
+}
+
+fn sync(_c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    refuse(errno::EOPNOTSUPP, "monitors have no copies to bring up to date: they share one state")
 }
 
 fn heap(_c: &mut Ctx<'_>) -> Res<CommandOutcome> {

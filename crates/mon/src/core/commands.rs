@@ -94,7 +94,7 @@ impl MonCore {
         if cmd.sig.prefix == command::rehearse::PREFIX {
             return command::rehearse::rehearsed(cmd).iter().map(|p| 1 + self.work_of_command(p)).sum();
         }
-        const WHOLE: [&str; 12] = [
+        const WHOLE: [&str; 13] = [
             "status",
             "health",
             "report",
@@ -106,6 +106,7 @@ impl MonCore {
             "pg stat",
             "osd pool autoscale-status",
             "pg ls",
+            "pg getmap",
             "crash ls",
         ];
         // Commands that place PGs, some ten in a unit.

@@ -168,6 +168,11 @@ impl Member {
         }
     }
 
+    /// Sets whether this monitor may stand for election. One that leads goes on until it is stopped.
+    pub fn set_may_lead(&mut self, may: bool) {
+        self.may_lead = may;
+    }
+
     /// Takes the outputs of the calls so far.
     pub fn take_outputs(&mut self) -> Vec<Output> {
         std::mem::take(&mut self.out)

@@ -67,6 +67,8 @@ pub struct MonOptions {
     pub target_max_misplaced_ratio: f64,
     /// `mon_allow_pool_delete`.
     pub allow_pool_delete: bool,
+    /// Refuse commands by their old names (`mon_debug_deprecated_as_obsolete`).
+    pub refuse_old_names: bool,
     /// `mon_osd_down_out_interval`.
     pub down_out_interval: Duration,
     /// `mon_osd_report_timeout`.
@@ -135,6 +137,7 @@ impl Default for MonOptions {
             max_pg_per_osd: 250,
             target_max_misplaced_ratio: 0.05,
             allow_pool_delete: true,
+            refuse_old_names: false,
             down_out_interval: Duration::from_secs(600),
             report_timeout: Duration::from_secs(900),
             heartbeat_grace: Duration::from_secs(20),
@@ -193,6 +196,7 @@ impl MonOptions {
             "mon_max_pg_per_osd" => put(&mut self.max_pg_per_osd, text),
             "target_max_misplaced_ratio" => put(&mut self.target_max_misplaced_ratio, text),
             "mon_allow_pool_delete" => flag(&mut self.allow_pool_delete, text),
+            "mon_debug_deprecated_as_obsolete" => flag(&mut self.refuse_old_names, text),
             "mon_osd_down_out_interval" => secs(&mut self.down_out_interval, text),
             "mon_osd_report_timeout" => secs(&mut self.report_timeout, text),
             "osd_heartbeat_grace" => secs(&mut self.heartbeat_grace, text),
@@ -237,7 +241,7 @@ impl MonOptions {
     pub fn shown(&self) -> std::collections::BTreeMap<String, String> {
         let secs = |d: Duration| d.as_secs_f64().to_string();
         let auth = if self.cephx { "cephx" } else { "none" };
-        let list: [(&str, String); 36] = [
+        let list: [(&str, String); 37] = [
             ("auth_cluster_required", auth.into()),
             ("auth_service_required", auth.into()),
             ("auth_client_required", auth.into()),
@@ -248,6 +252,7 @@ impl MonOptions {
             ("mon_max_pg_per_osd", self.max_pg_per_osd.to_string()),
             ("target_max_misplaced_ratio", format!("{:.6}", self.target_max_misplaced_ratio)),
             ("mon_allow_pool_delete", self.allow_pool_delete.to_string()),
+            ("mon_debug_deprecated_as_obsolete", self.refuse_old_names.to_string()),
             ("mon_osd_down_out_interval", secs(self.down_out_interval)),
             ("mon_osd_report_timeout", secs(self.report_timeout)),
             ("osd_heartbeat_grace", secs(self.heartbeat_grace)),

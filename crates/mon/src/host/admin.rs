@@ -1,5 +1,6 @@
 //! The monitor's answers on its admin socket.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -7,7 +8,7 @@ use std::rc::Rc;
 use base::errno;
 use net::admin_config::{self, Done};
 use net::admin_socket::{self, AdminSocket, Answer, Arg, Command, Handler, to_pretty};
-use net::{Net, perf};
+use net::{Net, messengers, perf};
 use serde_json::{Map, Value, json};
 
 use super::bridge::Bridge;
@@ -61,7 +62,8 @@ pub(super) fn serve(bridge: Rc<Bridge>, net: Net, path: &Path) -> io::Result<Adm
         let answer = answer(&bridge, &net, &prefix, &args);
         Box::pin(std::future::ready(answer))
     });
-    admin_socket::serve(path, &[COMMANDS, perf::COMMANDS, admin_config::COMMANDS], handler)
+    let all = [COMMANDS, perf::COMMANDS, messengers::COMMANDS, admin_config::COMMANDS];
+    admin_socket::serve(path, &all, handler)
 }
 
 /// The answer to a command about the options of this process; `None` for other commands. Changes are already in
@@ -95,6 +97,7 @@ fn answer(bridge: &Bridge, net: &Net, prefix: &str, args: &Map<String, Value>) -
     let refuse = |why: &str| Err((errno::EOPNOTSUPP, why.to_owned()));
     let v = match prefix {
         p if perf::COMMANDS.iter().any(|c| c.prefix == p) => perf::answer(&counters::sections(bridge, net), p, args),
+        "messenger dump" => messengers::answer_by_kind(net, args)?,
         "git_version" => json!({ "git_version": concat!("belemnite ", env!("CARGO_PKG_VERSION")) }),
         // Log lines go to standard error without a buffer, so there is nothing to flush.
         "log flush" => json!({}),
@@ -110,6 +113,18 @@ fn answer(bridge: &Bridge, net: &Net, prefix: &str, args: &Map<String, Value>) -
         other => return Err((errno::EINVAL, format!("unknown command '{other}'"))),
     };
     Ok(to_pretty(&v))
+}
+
+/// The answer to `tell … messenger dump`, whose list of contents is one text.
+pub(super) fn messengers(net: &Net, args: &BTreeMap<String, String>) -> (errno::Errno, String, bytes::Bytes) {
+    let value = |(k, v): (&String, &String)| match k.as_str() {
+        "dumpcontents" => (k.clone(), v.split(' ').collect::<Vec<_>>().into()),
+        _ => (k.clone(), Value::from(v.as_str())),
+    };
+    match messengers::answer_by_kind(net, &args.iter().map(value).collect()) {
+        Ok(v) => (0, String::new(), to_pretty(&v).into()),
+        Err((rc, rs)) => (rc, rs, bytes::Bytes::new()),
+    }
 }
 
 /// Exports the state to the file that the request names by its absolute path.

@@ -6,12 +6,12 @@ use std::io;
 use std::path::Path;
 use std::rc::Rc;
 
-use base::errno::{EINVAL, EOPNOTSUPP};
+use base::errno::EOPNOTSUPP;
 use net::admin_config;
 use net::admin_socket::{self, AdminSocket, Answer, Command, Handler, to_pretty};
-use net::{Net, log_filter};
+use net::{Net, log_filter, messengers};
 use serde_json::{Map, Value, json};
-use wire::msg::{MCommand, MCommandReply};
+use wire::msg::{MCommand, MCommandReply, MPing};
 use wire::{Features, Message, WireMessage as _};
 
 use super::admin;
@@ -51,7 +51,7 @@ impl FrontAdmin {
             let answer = self.answer(&prefix, &args, &seen());
             Box::pin(std::future::ready(answer))
         });
-        admin_socket::serve(path, &[COMMANDS, admin_config::COMMANDS], handler)
+        admin_socket::serve(path, &[COMMANDS, messengers::COMMANDS, admin_config::COMMANDS], handler)
     }
 
     fn answer(&self, prefix: &str, args: &Map<String, Value>, seen: &Seen) -> Answer {
@@ -60,6 +60,7 @@ impl FrontAdmin {
         }
         let v = match prefix {
             "perf dump" => self.perf_dump(seen),
+            "messenger dump" => messengers::answer_by_kind(&self.net, args)?,
             "git_version" => json!({ "git_version": concat!("belemnite ", env!("CARGO_PKG_VERSION")) }),
             // Log lines go to standard error without a buffer, so there is nothing to flush.
             "log flush" => json!({}),
@@ -122,6 +123,14 @@ impl FrontAdmin {
         })
     }
 
+    /// The reply to `ceph ping` of this monitor; `None` for another message.
+    pub(super) fn pinged(&self, m: &Message, seen: &Seen) -> Option<Message> {
+        (m.header.kind == MPing::KIND).then(|| {
+            let text = json!({ "mon_status": self.status(seen) }).to_string();
+            MPing::with_text(&text).to_message(Features::PACIFIC)
+        })
+    }
+
     /// The reply to a `tell` command about this monitor's own options; `None` if the leader answers. Only clients with
     /// all caps may use `tell`. Other clients are passed on to the leader, whose refusal is in the audit log.
     pub(super) fn told(&self, m: &Message, peer: &Peer) -> Option<Message> {
@@ -136,7 +145,8 @@ impl FrontAdmin {
         let args: Map<String, Value> = serde_json::from_str(&text).ok()?;
         let prefix: Vec<&str> = args.get("prefix")?.as_str()?.split_whitespace().collect();
         let prefix = prefix.join(" ");
-        if !admin_config::COMMANDS.iter().any(|c| c.prefix == prefix) {
+        let own = [messengers::COMMANDS, admin_config::COMMANDS];
+        if !own.iter().flat_map(|c| c.iter()).any(|c| c.prefix == prefix) {
             return None;
         }
         let mut who = peer.principal.clone();
@@ -146,7 +156,8 @@ impl FrontAdmin {
         if !who.access.is_allow_all() {
             return None;
         }
-        let answer = self.options(&prefix, &args).unwrap_or_else(|| Err((EINVAL, "command not known".into())));
+        let messengers = || Ok(to_pretty(&messengers::answer_by_kind(&self.net, &args)?));
+        let answer = self.options(&prefix, &args).unwrap_or_else(messengers);
         let reply = match answer {
             Ok(out) => MCommandReply { r: 0, rs: String::new().into(), data: out.into() },
             Err((r, why)) => MCommandReply { r, rs: why.into(), data: Default::default() },

@@ -123,6 +123,7 @@ pub(super) async fn run(cx: Context, o: MonRunOptions, etcd: EtcdOptions) -> Res
         metadata: super::facts::metadata(),
     };
     let standing = Standing::new(membership::SILENT_MAX);
+    standing.allow(replica.monmap.may_lead(&o.name));
     let member = Member::new(me, true, clock::read().mono);
     let belonging = {
         let etcd = etcd.clone();
@@ -186,8 +187,8 @@ impl Handler for Clients {
                 me.front.borrow_mut().open(conn.0, peer, clock::now().mono);
             }
             ConnEvent::Message(m) => {
-                let reply = me.front.borrow().peer(conn.0).and_then(|p| me.admin.told(&m, p));
-                match reply {
+                let told = me.front.borrow().peer(conn.0).and_then(|p| me.admin.told(&m, p));
+                match told.or_else(|| me.admin.pinged(&m, &me.seen())) {
                     Some(r) => {
                         me.net.consumed(conn, m.cost());
                         // For a closed connection the network reports `Closed` separately.
@@ -416,6 +417,7 @@ async fn in_front(
         if let Some(why) = standing.stopped() {
             break Err(MonError::Stopped(why));
         }
+        standing.allow(replica.borrow().monmap.may_lead(&o.name));
         if !replica.borrow().monmap.mons.contains_key(&o.name) {
             break Err(MonError::Stopped("this monitor was removed from the monmap".into()));
         }

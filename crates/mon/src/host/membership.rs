@@ -7,7 +7,7 @@
 //!  2. The monitor acts as leader only before [`Standing::leads_until`], which it reads before each group of effects.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -47,6 +47,8 @@ pub(super) struct Standing {
     leaving: Mutex<Option<Duration>>,
     /// Revision of the last change that the store is known to have.
     written: AtomicU64,
+    /// The monmap lets this monitor lead.
+    may_lead: AtomicBool,
     /// Notified when the watch reports a change of the leader's record.
     leader_changed: Notify,
     changed: watch::Sender<()>,
@@ -70,6 +72,7 @@ impl Standing {
             stop: Mutex::default(),
             leaving: Mutex::default(),
             written: AtomicU64::new(0),
+            may_lead: AtomicBool::new(true),
             leader_changed: Notify::new(),
             changed: watch::Sender::new(()),
             silent_max,
@@ -110,6 +113,11 @@ impl Standing {
     /// The monitor that leads.
     pub(super) fn leader(&self) -> Option<Presence> {
         lock(&self.leader).clone()
+    }
+
+    /// Takes from the monmap whether this monitor may lead.
+    pub(super) fn allow(&self, may: bool) {
+        self.may_lead.store(may, Ordering::Release);
     }
 
     /// Reports that the watch saw a change of the leader's record.
@@ -198,6 +206,7 @@ async fn belong(store: &mut Store, member: &mut Member, standing: &Standing) {
             standing.stop(why);
             return leave(store, member, SILENT_LEAVING).await;
         }
+        member.set_may_lead(standing.may_lead.load(Ordering::Acquire));
         member.tick(now);
         let changed = take_outputs(store, member, standing);
         standing.leads_until.store(member.leads_until().map_or(0, |t| t.0), Ordering::Release);

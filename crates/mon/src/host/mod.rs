@@ -465,6 +465,9 @@ impl Serving<'_> {
                 if let Some(why) = s.stopped() {
                     return Err(MonError::Stopped(why));
                 }
+                if !self.core.borrow().state.monmap.may_lead(&self.o.name) {
+                    return Err(MonError::Stopped("this monitor is among the disallowed leaders".into()));
+                }
             }
             self.start_jobs(&images);
             if let Some(why) = bridge.stopped() {
@@ -488,6 +491,10 @@ impl Serving<'_> {
     fn start_jobs(&self, images: &Rc<mgr::host::images::Service>) {
         let public = self.public;
         for (token, job) in self.bridge.take_jobs() {
+            if job.prefix == net::messengers::PREFIX {
+                self.bridge.answer(token, admin::messengers(&self.net, &job.args));
+                continue;
+            }
             let (images, bridge) = (Rc::clone(images), Rc::clone(&self.bridge));
             tokio::task::spawn_local(async move { bridge.answer(token, images.command(&manager::job(job)).await) });
         }

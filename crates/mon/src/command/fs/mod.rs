@@ -387,7 +387,7 @@ fn make(c: &mut Ctx<'_>, fs_name: &str, metadata_name: &str, data_name: &str) ->
             invalid(format!("filesystem already exists with name '{fs_name}'"))
         };
     }
-    let names = (fs_name, metadata_name, data_name);
+    let names = (fs_name, metadata_name);
     let overlay = c.args.flag("allow_dangerous_metadata_overlay");
     check_new(c, &map, names, (metadata, data), overlay)?;
     let force = c.args.flag("force");
@@ -395,6 +395,9 @@ fn make(c: &mut Ctx<'_>, fs_name: &str, metadata_name: &str, data_name: &str) ->
     let options = new_options(c)?;
     check_pool(&osdmap, data, Use::DefaultData, force, overlay)?;
     check_pool(&osdmap, metadata, Use::Metadata, force, overlay)?;
+    if metadata == data {
+        return invalid(format!("pool '{data_name}' cannot be both metadata and data pool"));
+    }
     let recover = c.args.flag("recover");
     let now = c.now.wall;
     let mut fs = map::new_fs(edit(c).map(), now, fs_name, metadata, data, recover);
@@ -430,13 +433,10 @@ fn make(c: &mut Ctx<'_>, fs_name: &str, metadata_name: &str, data_name: &str) ->
 fn check_new(
     c: &Ctx<'_>,
     map: &FsMap,
-    (fs_name, metadata_name, data_name): (&str, &str, &str),
+    (fs_name, metadata_name): (&str, &str),
     (metadata, data): (PoolId, PoolId),
     overlay: bool,
 ) -> Res<()> {
-    if metadata == data {
-        return invalid(format!("pool '{data_name}' cannot be both metadata and data pool"));
-    }
     if !c.args.flag("force") && c.state.mgr.stats.pool(metadata).stats.sum.num_objects > 0 {
         return invalid(format!("pool '{metadata_name}' already contains some objects. Use an empty pool instead."));
     }

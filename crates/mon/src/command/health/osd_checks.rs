@@ -1,6 +1,6 @@
 //! Alerts that follow from the OSD map alone: OSDs and hosts down, full ratios, flags, pools.
 
-use super::Severity::{Err, Warn};
+use super::Severity::{self, Err, Warn};
 use super::checks::{Adder, on};
 use crate::command::osd_report::{DEVICE_SILENCE, STORE_FAILURE};
 use crate::command::pool::pgs_per_osd;
@@ -29,6 +29,7 @@ pub(super) fn add(a: &mut Adder, state: &ClusterState) {
     orphans(a, map);
     fullness(a, map);
     flags(a, map);
+    scrub_flags(a, map);
     node_flags(a, map);
     pools(a, state, map);
     tunables(a, state, map);
@@ -170,6 +171,25 @@ fn flags(a: &mut Adder, map: &OsdMap) {
         map_flag::NAMES.iter().filter(|(b, _)| map.flags & b & !QUIET_FLAGS != 0).map(|(_, n)| *n).collect();
     if !names.is_empty() {
         a.add("OSDMAP_FLAGS", Warn, names.len(), format!("{} flag(s) set", names.join(",")), Vec::new());
+    }
+}
+
+/// A line, not an alert, about pools whose PGs are not scrubbed.
+fn scrub_flags(a: &mut Adder, map: &OsdMap) {
+    let (mut said, mut detail) = (BTreeSet::new(), Vec::new());
+    for (id, p) in map.pools.iter() {
+        let name = map.pool_name(*id).unwrap_or_default();
+        for (i, (bit, word)) in [(flag::NOSCRUB, "noscrub"), (flag::NODEEP_SCRUB, "nodeep-scrub")].iter().enumerate() {
+            if p.has_flag(*bit) {
+                said.insert((i, *word));
+                detail.push(format!("Pool {name} has {word} flag"));
+            }
+        }
+    }
+    if !detail.is_empty() {
+        let words: Vec<&str> = said.into_iter().map(|(_, w)| w).collect();
+        let summary = format!("Some pool(s) have the {} flag(s) set", words.join(", "));
+        a.add("POOL_SCRUB_FLAGS", Severity::Ok, 0, summary, detail);
     }
 }
 
