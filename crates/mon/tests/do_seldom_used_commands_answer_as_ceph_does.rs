@@ -27,7 +27,7 @@ fn monitors_can_be_kept_from_leading() {
     let mut c = Cluster::new();
     let admin = c.admin();
     let me = c.core.state.mon_name.clone();
-    let mut strategy = |c: &mut Cluster, s: &str| said(c, admin, elect("mon set election_strategy", "strategy", s));
+    let strategy = |c: &mut Cluster, s: &str| said(c, admin, elect("mon set election_strategy", "strategy", s));
     let disallow = |n: &str| elect("mon add disallowed_leader", "name", n);
     let classic = (EINVAL, "You cannot disallow monitors in your current election mode".to_owned());
     assert_eq!(said(&mut c, admin, disallow(&me)), classic);
@@ -94,6 +94,10 @@ fn a_monitor_says_why_it_does_not_leave_the_quorum() {
     assert_eq!(tell("quorum enter"), 0);
     assert_eq!(tell("quorum exit"), EOPNOTSUPP);
     assert_eq!(tell("sync_force"), EOPNOTSUPP);
+    let (_, _, out) = c.tell(admin, &json!({ "prefix": "get_command_descriptions" }));
+    let all: Value = serde_json::from_str(&out).unwrap();
+    let sync = all.as_object().unwrap().values().find(|d| d["sig"][0] == "sync_force").unwrap();
+    assert_eq!(sync["flags"].as_u64().unwrap() & 32, 0, "help leaves out hidden commands");
 }
 
 #[test]

@@ -22,7 +22,9 @@ fn descriptions(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         let told = c.flags & flag::TELL == flag::TELL;
         told == tell || (!told && c.module == "mon" && tell)
     });
-    let mut all = sig::descriptions(list);
+    // `ceph tell mon.a help` lists what the process has; only the list of the cluster's commands leaves it out.
+    let hidden = if tell { flag::HIDDEN } else { 0 };
+    let mut all = sig::descriptions(list.map(|(s, c)| (s, Cmd { flags: c.flags & !hidden, ..*c })));
     if !tell && c.state.options.external_mgr {
         let known: BTreeSet<&str> = commands().map(|(s, _)| s.prefix.as_str()).collect();
         let more = c.state.separate_mgr.commands.iter().filter(|(words, _)| !known.contains(words.as_str()));

@@ -233,7 +233,7 @@ impl Sig {
 
 /// The descriptions of many commands: the answer of `get_command_descriptions`.
 #[must_use]
-pub fn descriptions<'a>(cmds: impl Iterator<Item = (&'a Sig, &'a super::Cmd)>) -> J {
+pub fn descriptions<'a>(cmds: impl Iterator<Item = (&'a Sig, super::Cmd)>) -> J {
     let mut out = J::object();
     for (i, (sig, c)) in cmds.enumerate() {
         out.put(
