@@ -16,7 +16,7 @@ use std::time::Duration;
 type Error = Box<dyn std::error::Error>;
 
 /// Ceph's default port range of OSDs.
-const PORTS: (u16, u16) = (6800, 7300);
+const PORTS: (u16, u16) = (6800, 7568);
 
 /// Arguments of `belemnite mon`.
 #[derive(Debug, clap::Args)]

@@ -36,7 +36,7 @@ fn commands(map: &Value, id: &str, addrs: &AddrVec) -> Vec<Value> {
     let mut out = Vec::new();
     // The monitors refuse it if the map has the monitor at another address.
     if let Some(at) = v2.filter(|at| !has("v2", Some(*at))) {
-        out.push(json!({ "prefix": "mon add", "name": id, "addr": at.to_string() }));
+        out.push(json!({ "prefix": "mon add", "name": id, "addr": format!("v2:{at}") }));
     }
     if !has("v1", v1) {
         out.push(json!({ "prefix": "mon set-addrs", "name": id, "addrs": addrs.to_string() }));

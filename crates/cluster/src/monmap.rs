@@ -193,9 +193,16 @@ impl MonMap {
         self.mons.iter().find(|(_, m)| m.public_addrs.msgr2() == Some(at)).map(|(n, _)| n.as_str())
     }
 
+    /// True if a monitor may lead.
+    #[must_use]
+    pub fn may_be_led(&self) -> bool {
+        self.mons.keys().any(|n| self.may_lead(n))
+    }
+
     /// Removes a monitor; later ranks move up.
     pub fn remove(&mut self, name: &str) {
         self.mons.remove(name);
+        self.disallowed_leaders.remove(name);
         if let Some(rank) = self.rank_of(name) {
             self.ranks.remove(rank);
             self.removed_ranks.insert(u32::try_from(rank).unwrap_or(u32::MAX));

@@ -38,15 +38,19 @@ fn monitors(i: &Inventory) -> impl Iterator<Item = (&str, IpAddr)> {
     i.monitors.iter().filter_map(|m| Some((m.as_str(), i.hosts.get(m)?.address)))
 }
 
-/// Addresses of a monitor, for msgr2 and msgr1.
-fn mon_addrs(ip: IpAddr) -> String {
+/// Addresses of a monitor, for msgr2 and, unless the inventory turns it off, msgr1.
+fn mon_addrs(i: &Inventory, ip: IpAddr) -> String {
+    let is_off = |section: &str| i.options.get(section)?.get("ms_bind_msgr1").map(|v| v == "false");
+    if is_off("mon").or_else(|| is_off("global")).unwrap_or(false) {
+        return format!("[v2:{}/0]", at(ip, MON_PORT));
+    }
     format!("[v2:{}/0,v1:{}/0]", at(ip, MON_PORT), at(ip, MON_PORT_MSGR1))
 }
 
 /// The part of `ceph.conf` that clients need.
 #[must_use]
 pub fn client(i: &Inventory, fsid: &str) -> String {
-    let hosts: Vec<String> = monitors(i).map(|(_, a)| mon_addrs(a)).collect();
+    let hosts: Vec<String> = monitors(i).map(|(_, a)| mon_addrs(i, a)).collect();
     let mut s = format!(
         "# Written by `belemnite deploy`, which overwrites changes. Options are in the inventory.\n\
          [global]\nfsid = {fsid}\nmon_host = {}\npublic_network = {}\n",
@@ -79,7 +83,7 @@ pub fn ceph_conf(i: &Inventory, f: &Facts, host: &str, h: &HostFacts) -> String 
         );
     }
     for (m, a) in monitors(i) {
-        let _ = write!(s, "\n[mon.{m}]\npublic_addr = {}\n", mon_addrs(a));
+        let _ = write!(s, "\n[mon.{m}]\npublic_addr = {}\n", mon_addrs(i, a));
     }
     let place = i.hosts.get(host).map(|h| &h.place);
     let above: Vec<String> = place.into_iter().flatten().map(|(k, v)| format!(" {k}={v}")).collect();

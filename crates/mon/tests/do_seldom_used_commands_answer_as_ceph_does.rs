@@ -54,6 +54,18 @@ fn monitors_can_be_kept_from_leading() {
     assert_eq!(said(&mut c, admin, disallow("y")).0, 0);
     assert_eq!(strategy(&mut c, "classic"), (0, String::new()));
     assert!(c.core.state.monmap.may_lead("y"), "the list counts with the other strategies alone");
+    // Somebody may lead whatever is removed, and a removed monitor leaves the list.
+    c.core.state.mons.up = Some([me.clone()].into());
+    let rm = |c: &mut Cluster, n: &str| said(c, admin, elect("mon rm", "name", n));
+    assert_eq!(strategy(&mut c, "disallow").0, 0);
+    assert_eq!(said(&mut c, admin, disallow(&me)).0, 0);
+    let (rc, rs) = rm(&mut c, "z");
+    assert!(rc == EINVAL && rs.contains("mon.z is the only remaining allowed leader"), "{rs}");
+    assert_eq!(strategy(&mut c, "classic").0, 0);
+    assert_eq!(rm(&mut c, "z").0, 0);
+    assert_eq!(strategy(&mut c, "disallow"), (EINVAL, "all monitors are disallowed leaders: allow one first".into()));
+    assert_eq!(rm(&mut c, "y").0, 0);
+    assert!(!c.core.state.monmap.disallowed_leaders.contains("y"));
     assert_eq!(said(&mut c, admin, allow), classic);
 }
 

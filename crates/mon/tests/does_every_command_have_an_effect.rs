@@ -316,9 +316,16 @@ fn mon_set_addrs_changes_the_addresses_of_one_monitor() {
         ("a", "v1:127.0.0.9:6789", -22),
         ("a", "[v2:127.0.0.9:1,v2:127.0.0.9:2]", -22),
         ("a", "[v2:127.0.0.9:1,v1:127.0.0.9:2,v1:127.0.0.9:3]", -22),
-        ("a", "[v2:127.0.0.9:1,v1:127.0.0.2:6789]", -17),
+        ("a", "[v2:127.0.0.2:1,v1:127.0.0.2:6789]", -17),
+        ("a", "[v2:127.0.0.9:1,v1:127.0.0.9:1]", -22),
+        ("a", "[v2:127.0.0.9:1,v1:127.0.0.8:2]", -22),
+        ("a", "v2:0.0.0.0:3300", -22),
     ] {
         assert_eq!(c.command(admin, &set(name, addrs), "").0, rc, "{name} {addrs}");
+    }
+    for (name, addr, rc) in [("c", "127.0.0.2:3300", -17), ("c", "127.0.0.2", -17), ("b", "127.0.0.2:3300", 0)] {
+        let add = json!({ "prefix": "mon add", "name": name, "addr": addr });
+        assert_eq!(c.command(admin, &add, "").0, rc, "{name} {addr}");
     }
     assert_eq!(show(&mut c, admin, "mon dump"), before);
     c.ok(admin, &set("b", "[v2:[::1]:3301/7,v1:[::1]:6790/7]"));
@@ -331,6 +338,9 @@ fn mon_set_addrs_changes_the_addresses_of_one_monitor() {
     assert_eq!(map["mons"][1]["public_addrs"]["addrvec"], both);
     c.ok(admin, &set("b", "[v2:[::1]:3301,v1:[::1]:6790]"));
     assert_eq!(show(&mut c, admin, "mon dump"), map, "the same addresses are no change");
+    c.ok(admin, &json!({ "prefix": "mon add", "name": "d", "addr": "v2:127.0.0.4:6789" }));
+    let d = &show(&mut c, admin, "mon dump")["mons"][2]["public_addrs"]["addrvec"];
+    assert_eq!(d, &json!([{ "type": "v2", "addr": "127.0.0.4:6789", "nonce": 0 }]));
 }
 
 #[test]

@@ -67,7 +67,10 @@ pub fn answer(parts: Vec<(&'static str, Value)>, cmd: &Map<String, Value>) -> Re
 
 /// Answers [`COMMANDS`] for a process with one reactor whose endpoints differ in their kinds, which name them.
 pub fn answer_by_kind(net: &Net, cmd: &Map<String, Value>) -> Result<Value, (Errno, String)> {
-    answer(net.endpoints().iter().map(|e| (e.kind().word(), e.dump(0))).collect(), cmd)
+    // Only what was asked for: an endpoint may have very many connections.
+    let named = cmd.get("msgr").and_then(Value::as_str);
+    let part = |name: &str, e: &Endpoint| if named == Some(name) { e.dump(0) } else { Value::Null };
+    answer(net.endpoints().iter().map(|e| (e.kind().word(), part(e.kind().word(), e))).collect(), cmd)
 }
 
 /// Adds the part of another reactor: its lists and counts.

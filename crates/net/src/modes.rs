@@ -22,7 +22,11 @@ pub struct BadModes {
 
 /// True if daemons serve msgr1 beside msgr2: option `ms_bind_msgr1`, which is on by default.
 pub fn serves_msgr1(get: impl Fn(&str) -> Option<String>) -> bool {
-    !get("ms_bind_msgr1").is_some_and(|v| matches!(v.trim(), "false" | "0" | "no" | "off"))
+    let is_off = |v: String| {
+        let v = v.trim().to_ascii_lowercase();
+        matches!(v.as_str(), "false" | "no" | "off") || v.parse::<i64>() == Ok(0)
+    };
+    !get("ms_bind_msgr1").is_some_and(is_off)
 }
 
 /// Environment variable for tests: clients take the first address that they know how to use, and this lets msgr1 be it.
@@ -144,6 +148,13 @@ mod tests {
 
     const KINDS: [EntityKind; 5] =
         [EntityKind::MON, EntityKind::MGR, EntityKind::OSD, EntityKind::MDS, EntityKind::CLIENT];
+
+    #[test]
+    fn msgr1_is_off_by_any_word_for_it() {
+        let serves = |v: Option<&str>| serves_msgr1(|_| v.map(str::to_owned));
+        assert!([None, Some("true"), Some("Yes"), Some("1")].into_iter().all(serves));
+        assert!(!["false", "False", " no", "OFF", "0", "00"].into_iter().any(|v| serves(Some(v))));
+    }
 
     #[test]
     fn options_apply_to_the_same_connections_as_in_ceph() {

@@ -636,4 +636,9 @@ fn an_injected_state_of_fullness_reaches_the_monitor_at_once() {
     w.run();
     let told = registry::name(MOsdFull::KIND);
     assert!(w.seen.iter().any(|s| s == told), "{:?}", w.seen);
+    // A state that is worse counts.
+    w.osd.set_short(0, true);
+    assert_eq!(w.osd.told_fullness(), cluster::osdmap::osd_state::FULL);
+    w.osd.inject_full(Some(cluster::osdmap::osd_state::BACKFILLFULL));
+    assert_eq!(w.osd.told_fullness(), cluster::osdmap::osd_state::FULL);
 }

@@ -553,11 +553,11 @@ mod tests {
                     _ => {}
                 }
                 if to < n {
-                    [&mut late, &mut asked].map(|l| l.rewind(Eversion::new(1, to)));
+                    [&mut late, &mut asked].into_iter().for_each(|l| l.rewind(Eversion::new(1, to)));
                     n = to;
                     continue;
                 }
-                [&mut late, &mut asked].map(|l| l.push(dup(n)));
+                [&mut late, &mut asked].into_iter().for_each(|l| l.push(dup(n)));
                 assert_eq!(asked.find(&dup(n).reqid), Some(dup(n)));
                 if step == 300 + seed as usize {
                     assert!(late.index.is_empty(), "it was not asked");

@@ -397,7 +397,7 @@ fn onodes_and_maps() {
     assert_eq!(w.last("mapped blocks"), Some(3));
     assert_eq!((w.all("skipped blocks"), w.all("blocks"), w.all("version")), (vec![1, 6], vec![2, 1], vec![5, 5]));
     assert_eq!((w.all("first device block"), w.all("crc")), (vec![first, first + 7], vec![6, 6, 6]));
-    let mut o = Object::new(oid(true), 0, 21);
+    let mut o = Object::new((*oid(true)).clone(), 0, 21);
     (o.birth, o.size, o.hint) = (22, 23, Some((24, 25, 26)));
     o.attrs = vec![(Bytes::from_static(b"ab"), Bytes::from_static(b"cde"))];
     o.omap_header = Bytes::from_static(b"head");
@@ -531,7 +531,7 @@ fn kinds_of_pages() {
 #[test]
 fn flags_of_onodes() {
     let flags = |change: &dyn Fn(&mut Object)| {
-        let mut o = Object::new(oid(false), 0, 21);
+        let mut o = Object::new((*oid(false)).clone(), 0, 21);
         change(&mut o);
         Walk::over(&encoded(|w| o.encode(w)), &table(DOC, "onode"), &[]).flags
     };

@@ -38,7 +38,7 @@ fn config(rng: &mut Rng) -> Config {
 }
 
 /// True for objects that belong to one copy of their collection only, which is dropped with them.
-fn is_own(oid: &Oid) -> bool {
+fn is_own(oid: &store::ObjectName) -> bool {
     oid.hobj.oid.as_ref() == b"obj0"
 }
 

@@ -150,7 +150,8 @@ impl Known {
         };
         let of_mon = |told: bool| {
             use mon::command::{commands, flag::TELL, sig::descriptions};
-            let all = descriptions(commands().filter(|(_, c)| (c.flags & TELL == TELL) == told)).compact();
+            let all = descriptions(commands().filter(|(_, c)| (c.flags & TELL == TELL) == told).map(|(s, c)| (s, *c)))
+                .compact();
             signatures(serde_json::from_str(&all).unwrap())
         };
         Self { plain: of_mon(false), mon: of_mon(true), osd: signatures(osd::host::command_descriptions()) }

@@ -405,7 +405,9 @@ async fn is_member(l: &Layout, id: u32) -> bool {
 /// Waits until all OSDs are up, then prints how to use the cluster.
 async fn report_when_up(p: &Plan, l: &Layout) -> Result<(), Error> {
     let c = make::connect(l).await?;
-    addresses::announce(&c, p).await?;
+    if let Err(e) = addresses::announce(&c, p).await {
+        say(format_args!("warning: the monitors keep their addresses: {e}"));
+    }
     let want = p.osds.len();
     let mut members = BTreeSet::new();
     let start = tokio::time::Instant::now();

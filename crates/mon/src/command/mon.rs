@@ -8,7 +8,7 @@ use crate::core::cluster_state::{CommandEffect, CommandOutcome};
 use crate::obj;
 use base::{AddrKind, AddrVec, EntityAddr, errno};
 use cluster::{MonInfo, MonMap, release};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// Commands of this module.
 pub(super) const COMMANDS: &[Cmd] = &[
@@ -266,6 +266,9 @@ fn rm(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     shared(c)?;
     let mut m = c.pending.monmap.clone().unwrap_or_else(|| next(c));
     m.remove(&name);
+    if !m.may_be_led() {
+        return invalid(format!("error: mon.{name} is the only remaining allowed leader; allow another one first"));
+    }
     let left = m.mons.len();
     c.pending.monmap = Some(m);
     committed(format!("removing mon.{name}, there will be {left} monitors"))
@@ -273,20 +276,23 @@ fn rm(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 
 fn add(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let (name, addr) = (c.args.str("name")?, c.args.str("addr")?);
+    let is_msgr2 = addr.starts_with("v2:");
     let Some(sock) = EntityAddr::parse(&addr).and_then(|a| a.sock) else {
         return invalid(format!("{addr} is not an address"));
     };
     let crush_loc = c.args.pairs("location")?.into_iter().collect();
     shared(c)?;
     let mut m = c.pending.monmap.clone().unwrap_or_else(|| next(c));
-    let public_addrs = addrs_at(sock);
+    let public_addrs = addrs_at(sock, is_msgr2);
     if let Some(have) = m.mons.get(&name) {
-        if have.public_addrs == public_addrs {
-            return done(format!("mon.{name} at {public_addrs} already exists"));
+        // An address without that for msgr1 names it as well.
+        let alike = public_addrs.0.len() == 1 && have.public_addrs.msgr2() == public_addrs.msgr2();
+        if alike || have.public_addrs == public_addrs {
+            return done(format!("mon.{name} at {} already exists", have.public_addrs));
         }
         return refuse(errno::EEXIST, format!("mon.{name} already exists at address {}", have.public_addrs));
     }
-    if let Some(o) = m.mons.values().find(|o| o.public_addrs == public_addrs) {
+    if let Some(o) = at_one_of(&m, &name, &public_addrs) {
         return refuse(errno::EEXIST, format!("mon.{} already exists at address {public_addrs}", o.name));
     }
     let rs = format!("adding mon.{name} at {public_addrs}");
@@ -299,17 +305,21 @@ fn add(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 const MON_PORT: u16 = 3300;
 const MON_PORT_MSGR1: u16 = 6789;
 
+/// Another monitor than `name` that has one of these addresses.
+fn at_one_of<'a>(m: &'a MonMap, name: &str, addrs: &AddrVec) -> Option<&'a MonInfo> {
+    let has = |o: &MonInfo| o.public_addrs.0.iter().any(|a| addrs.0.iter().any(|b| a.sock == b.sock));
+    m.mons.values().find(|o| o.name != name && has(o))
+}
+
 /// Addresses of a new monitor at `at`: without a port, or with that of msgr1, at Ceph's ports for both protocols, as
-/// Ceph has it.
-fn addrs_at(at: SocketAddr) -> AddrVec {
-    let port = |p| SocketAddr::new(at.ip(), p);
-    match at.port() {
-        0 | MON_PORT_MSGR1 => AddrVec(vec![
-            EntityAddr::msgr2(port(MON_PORT), 0),
-            EntityAddr { kind: AddrKind::LEGACY, nonce: 0, sock: Some(port(MON_PORT_MSGR1)) },
-        ]),
-        p => EntityAddr::msgr2(port(p), 0).into(),
+/// Ceph has it. An address of type `v2` stands for itself.
+fn addrs_at(at: SocketAddr, is_msgr2: bool) -> AddrVec {
+    let v2 = |port| EntityAddr::msgr2(SocketAddr::new(at.ip(), port), 0);
+    if at.port() != 0 && (is_msgr2 || at.port() != MON_PORT_MSGR1) {
+        return v2(at.port()).into();
     }
+    let legacy = SocketAddr::new(at.ip(), MON_PORT_MSGR1);
+    AddrVec(vec![v2(MON_PORT), EntityAddr { kind: AddrKind::LEGACY, nonce: 0, sock: Some(legacy) }])
 }
 
 /// `mon set-addrs`. A monitor listens at a new msgr1 address at once, and at another msgr2 address when it is restarted.
@@ -332,9 +342,16 @@ fn set_addrs(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     if of(AddrKind::MSGR2) != 1 || of(AddrKind::LEGACY) != addrs.0.len() - 1 || addrs.0.len() > 2 {
         return invalid(format!("'{text}': a monitor has one v2 address, and at most one v1 address"));
     }
-    let taken =
-        |o: &&MonInfo| o.name != name && o.public_addrs.0.iter().any(|a| addrs.0.iter().any(|b| a.sock == b.sock));
-    if let Some(o) = m.mons.values().find(taken) {
+    // A monitor listens on one address of its host, at two ports.
+    let ips: Vec<IpAddr> = addrs.0.iter().filter_map(|a| Some(a.sock?.ip())).collect();
+    let [first, rest @ ..] = ips.as_slice() else { return invalid(format!("failed to parse addrs '{text}'")) };
+    if first.is_unspecified() || first.is_multicast() || rest.iter().any(|ip| ip != first) {
+        return invalid(format!("'{text}': both addresses of a monitor have the same IP, which its clients reach"));
+    }
+    if addrs.msgr2().map(|a| a.sock) == addrs.legacy().map(|a| a.sock) {
+        return invalid(format!("'{text}': v1 and v2 need a port each"));
+    }
+    if let Some(o) = at_one_of(&m, &name, &addrs) {
         return refuse(errno::EEXIST, format!("mon.{} already exists at address {}", o.name, o.public_addrs));
     }
     let Some(own) = m.mons.get_mut(&name) else { return refuse(errno::ENOENT, format!("mon.{name} does not exist")) };

@@ -74,6 +74,9 @@ fn strategy(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         return done(format!("You are already in {word} election strategy"));
     }
     m.strategy = wanted;
+    if !m.may_be_led() {
+        return invalid("all monitors are disallowed leaders: allow one first");
+    }
     c.pending.monmap = Some(m);
     committed("")
 }
@@ -95,10 +98,10 @@ fn disallow(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     if m.disallowed_leaders.contains(&name) {
         return done(format!("mon.{name} is already disallowed"));
     }
-    if m.disallowed_leaders.len() + 1 >= m.mons.len() {
+    m.disallowed_leaders.insert(name.clone());
+    if !m.may_be_led() {
         return invalid(format!("mon.{name} is the only remaining allowed leader!"));
     }
-    m.disallowed_leaders.insert(name);
     c.pending.monmap = Some(m);
     committed("")
 }

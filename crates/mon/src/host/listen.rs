@@ -6,7 +6,7 @@
 //!  2. Another msgr2 address is taken up at the next start: other monitors and daemons are connected to this one.
 
 use super::MonError;
-use base::AddrVec;
+use base::{AddrVec, EntityAddr};
 use msgr::Protocol;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -15,8 +15,10 @@ use std::time::Duration;
 /// Listening sockets of a monitor.
 pub(super) struct Listening {
     endpoint: net::Endpoint,
-    /// The IP address to listen on.
+    /// The address for msgr2 at which it listens.
     bind: SocketAddr,
+    /// The same as clients know it.
+    public: Option<EntityAddr>,
     /// Whether msgr1 may be served: `ms_bind_msgr1`.
     msgr1: bool,
     /// The addresses of the newest monmap that was looked at.
@@ -26,49 +28,50 @@ pub(super) struct Listening {
 }
 
 impl Listening {
-    /// Listens at `bind` for msgr2, and at the port of the endpoint's msgr1 address. Error: an address can't be used.
+    /// Listens at `bind` for msgr2, and at the port of the endpoint's msgr1 address, if that is free. Error: `bind` can't
+    /// be used.
     pub(super) async fn start(endpoint: &net::Endpoint, bind: SocketAddr, msgr1: bool) -> Result<Self, MonError> {
-        let mut me = Self { endpoint: endpoint.clone(), bind, msgr1, seen: endpoint.addrs(), bound: Vec::new() };
         listen(endpoint, bind, Protocol::V2).await?;
-        if let Some(at) = me.legacy() {
-            listen(endpoint, at, Protocol::V1).await?;
-            me.bound.push(at);
+        let seen = endpoint.addrs();
+        let public = seen.msgr2().copied();
+        let mut me = Self { endpoint: endpoint.clone(), bind, public, msgr1, seen, bound: Vec::new() };
+        if !msgr1 && me.seen.legacy().is_some() {
+            tracing::info!("ms_bind_msgr1 is off: the monmap has an address for msgr1, which is not served");
         }
+        me.listen_for_msgr1(true);
         Ok(me)
     }
 
-    /// The address to listen on for msgr1.
-    fn legacy(&self) -> Option<SocketAddr> {
-        let at = self.seen.legacy()?.sock?;
-        if !self.msgr1 {
-            tracing::info!("ms_bind_msgr1 is off: the monmap has an address for msgr1, which is not served");
-            return None;
+    /// Listens at the address for msgr1, if there is one that is not served yet. `tells`: says so if it can't.
+    fn listen_for_msgr1(&mut self, tells: bool) {
+        let legacy = self.seen.legacy().and_then(|a| a.sock).filter(|_| self.msgr1);
+        let Some(at) = legacy.map(|s| SocketAddr::new(self.bind.ip(), s.port())) else { return };
+        if self.bound.contains(&at) {
+            return;
         }
-        Some(SocketAddr::new(self.bind.ip(), at.port()))
+        match TcpListener::bind(at).and_then(|l| self.endpoint.listen_on(l, Protocol::V1)) {
+            Ok(_) => self.bound.push(at),
+            Err(error) if tells => {
+                tracing::warn!("msgr1 is not served at {at} of the monmap until it is free: {error}")
+            }
+            Err(_) => {}
+        }
     }
 
-    /// Takes up this monitor's addresses of a monmap.
+    /// Takes up this monitor's addresses of a monmap, and tries again to listen at one that was not free.
     pub(super) fn follow(&mut self, addrs: &AddrVec) {
-        if self.seen == *addrs {
+        let is_new = self.seen != *addrs;
+        self.seen.clone_from(addrs);
+        if addrs.msgr2() != self.public.as_ref() {
+            if is_new {
+                tracing::warn!("the monmap has {addrs} for this monitor, which it takes up when it is restarted");
+            }
             return;
         }
-        let moved = self.seen.msgr2() != addrs.msgr2();
-        self.seen = addrs.clone();
-        if moved {
-            tracing::warn!("the monmap has {addrs} for this monitor, which it takes up when it is restarted");
-            return;
+        if is_new {
+            self.endpoint.set_addrs(addrs.clone());
         }
-        self.endpoint.set_addrs(addrs.clone());
-        let Some(at) = self.legacy().filter(|at| !self.bound.contains(at)) else { return };
-        match TcpListener::bind(at).and_then(|l| self.endpoint.listen_on(l, Protocol::V1)) {
-            Ok(_) => {
-                self.bound.push(at);
-                tracing::info!("serving msgr1 at {at}");
-            }
-            Err(error) => {
-                tracing::warn!("{at} of the monmap is not served: {error}; restart this monitor once it is free")
-            }
-        }
+        self.listen_for_msgr1(is_new);
     }
 }
 
@@ -84,4 +87,64 @@ pub(super) async fn listen(e: &net::Endpoint, addr: SocketAddr, protocol: Protoc
         }
     }
     listen().map_err(|error| MonError::Listen { addr, error })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::AddrKind;
+    use net::{EndpointConfig, Limits, Net};
+    use std::rc::Rc;
+
+    fn port() -> SocketAddr {
+        TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap()
+    }
+
+    fn addrs(v2: SocketAddr, v1: Option<SocketAddr>) -> AddrVec {
+        let mut all = vec![EntityAddr::msgr2(v2, 0)];
+        all.extend(v1.map(|s| EntityAddr { kind: AddrKind::LEGACY, nonce: 0, sock: Some(s) }));
+        AddrVec(all)
+    }
+
+    struct Nobody;
+
+    impl net::Handler for Nobody {
+        fn event(&self, _: net::ConnId, _: net::ConnEvent) {}
+    }
+
+    async fn addresses_are_followed() {
+        let (own, other, v1, busy) = (port(), port(), port(), TcpListener::bind(("127.0.0.1", 0)).unwrap());
+        let taken = busy.local_addr().unwrap();
+        let net = Net::new();
+        let config = EndpointConfig {
+            kind: base::EntityKind::MON,
+            num: 0,
+            addrs: addrs(own, Some(taken)),
+            policies: msgr::Policies::uniform(msgr::Policy::lossy_server(vec![auth::ConMode::CRC])),
+            auth_host: None,
+            auth_client: None,
+            limits: Limits::default(),
+        };
+        let e = net.endpoint(config, Rc::new(Nobody));
+        // A port for msgr1 that is taken keeps no monitor from starting.
+        let mut l = Listening::start(&e, own, true).await.unwrap();
+        assert!(l.bound.is_empty());
+        // Another address for msgr2 is not announced before it is served, whatever comes after it.
+        l.follow(&addrs(other, None));
+        l.follow(&addrs(other, Some(v1)));
+        assert_eq!((e.addrs().msgr2().and_then(|a| a.sock), l.bound.len()), (Some(own), 0));
+        l.follow(&addrs(own, Some(v1)));
+        assert_eq!((e.addrs(), &l.bound[..]), (addrs(own, Some(v1)), &[v1][..]));
+        assert!(std::net::TcpStream::connect(v1).is_ok());
+        l.follow(&addrs(own, Some(taken)));
+        drop(busy);
+        l.follow(&addrs(own, Some(taken)));
+        assert!(l.bound.contains(&taken), "tried again");
+        e.shutdown();
+    }
+
+    #[test]
+    fn addresses_of_new_maps_are_served_where_they_can_be() {
+        reactor::run_here(|_, _| addresses_are_followed()).unwrap();
+    }
 }

@@ -42,7 +42,7 @@ while [ -z "$state" ]; do
   [ -z "$state" ] || break
   if [ -n "$found" ]; then
     echo "$found does not let $POD join yet: $(cat /tmp/answer)" >&2
-  elif [ $(($(date +%s) - $(cat /tls/made))) -lt 3600 ]; then
+  elif age=$(($(date +%s) - $(cat /tls/made))) && [ "$age" -ge 0 ] && [ "$age" -lt 3600 ]; then
     state=new
     break
   else

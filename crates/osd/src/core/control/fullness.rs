@@ -9,6 +9,12 @@ use wire::msg::MOsdFull;
 /// The bits of an OSD's state in the map that tell how full it is.
 const BITS: u32 = osd_state::FULL | osd_state::BACKFILLFULL | osd_state::NEARFULL;
 
+/// The state that leaves less room.
+fn worse(a: u32, b: u32) -> u32 {
+    let states = [osd_state::FULL, osd_state::BACKFILLFULL, osd_state::NEARFULL];
+    states.into_iter().find(|s| a == *s || b == *s).unwrap_or_default()
+}
+
 impl Control {
     /// A reactor accepts no growing writes, or does so again. The monitors learn at once that this OSD is full, since
     /// other members of its PGs accept writes; that it is not any more, with the next statistics.
@@ -21,14 +27,24 @@ impl Control {
         }
     }
 
-    /// Reports the OSD to the monitors in this state, whatever its space is; with `None`, as it is again. The next
-    /// statistics tell the monitors that an OSD is not full any more.
+    /// Reports the OSD to the monitors as at least this full; with `None`, as it is again. The next statistics tell the
+    /// monitors that an OSD is not full any more.
     pub fn inject_full(&mut self, state: Option<u32>) {
         self.injected_full = state;
-        if let Some(state) = state {
-            self.full_state = state;
-            self.send_full();
+        match state {
+            Some(state) => {
+                tracing::warn!("reporting more use than there is, until `injectfull none` or a restart");
+                self.full_state = worse(self.full_state, state);
+                self.send_full();
+            }
+            None => tracing::info!("reporting the use that there is"),
         }
+    }
+
+    /// The state that the monitors are told.
+    #[must_use]
+    pub fn told_fullness(&self) -> u32 {
+        self.full_state
     }
 
     pub(super) fn judge_fullness(&mut self, s: &Stats) {
@@ -38,9 +54,7 @@ impl Control {
         }
         let used = 1.0 - s.statfs.available as f64 / s.statfs.total as f64;
         let over = |ratio: f32| ratio > 0.0 && used > f64::from(ratio);
-        let state = if let Some(injected) = self.injected_full {
-            injected
-        } else if over(map.full_ratio) || !self.short.is_empty() {
+        let state = if over(map.full_ratio) || !self.short.is_empty() {
             osd_state::FULL
         } else if over(map.backfillfull_ratio) {
             osd_state::BACKFILLFULL
@@ -49,6 +63,7 @@ impl Control {
         } else {
             0
         };
+        let state = self.injected_full.map_or(state, |injected| worse(state, injected));
         let differs = map.state(self.id.whoami) & BITS != state;
         if state != self.full_state || differs {
             self.full_state = state;
