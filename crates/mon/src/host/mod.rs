@@ -239,7 +239,7 @@ type Lead = ((bytes::Bytes, u64), Arc<membership::Standing>);
 /// Records of the state, without and with those of the maps.
 type Records = (Vec<(bytes::Bytes, Entry)>, Vec<(bytes::Bytes, Entry)>);
 
-/// What a serving monitor looks after beside its clients.
+/// Parts of a serving monitor that it looks after beside its clients.
 struct Care {
     timer: Option<backup::Timer>,
     etcd: Option<EtcdCare>,

@@ -18,6 +18,7 @@ mod leave;
 mod report;
 mod silent;
 
+use self::fullness::Fullness;
 use super::heartbeat::{self, Heartbeats};
 use super::identity::Identity;
 use super::lease::{self, Leases};
@@ -177,11 +178,7 @@ pub struct Control {
     leaving: Option<leave::Leaving>,
     /// Reason of the store's failure, if it failed.
     failure: Option<String>,
-    full_state: u32,
-    /// The state that `injectfull` says.
-    injected_full: Option<u32>,
-    /// Reactors that accept no growing writes.
-    short: BTreeSet<usize>,
+    fullness: Fullness,
     /// Reactors whose device does not answer, with the reason.
     silent: BTreeMap<usize, String>,
     creates: BTreeMap<SpgId, PgCreate>,
@@ -230,9 +227,7 @@ impl Control {
             resubscribe_at: Mono(0),
             leaving: None,
             failure: None,
-            full_state: 0,
-            injected_full: None,
-            short: BTreeSet::new(),
+            fullness: Fullness::default(),
             silent: BTreeMap::new(),
             creates: BTreeMap::new(),
             creates_epoch: Epoch(0),

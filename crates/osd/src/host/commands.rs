@@ -319,6 +319,18 @@ async fn messengers(host: &Rc<ControlHost>, cmd: &Map<String, Value>) -> Answer 
     net::messengers::answer(parts, cmd)
 }
 
+/// Why a command of Ceph's OSDs is refused.
+fn unsupported(prefix: &str) -> Option<&'static str> {
+    Some(match prefix {
+        "log dump" => "no log entries are kept in memory",
+        "log reopen" => "the log goes to standard error; whoever started the OSD keeps the file",
+        "heap" => "could not issue heap profiler command -- not using tcmalloc!",
+        "dump_mempools" => "memory is not accounted by pools",
+        "dump_pgstate_history" => "past states of PGs are not kept; see 'pg PGID query'",
+        _ => return None,
+    })
+}
+
 async fn answer(host: &Rc<ControlHost>, prefix: &str, cmd: &Map<String, Value>) -> Answer {
     let text = |k: &str| cmd.get(k).and_then(Value::as_str).map(str::to_owned);
     // `ceph tell osd.N pg PGID query` comes as prefix "pg" with the command as an argument.
@@ -365,11 +377,7 @@ async fn answer(host: &Rc<ControlHost>, prefix: &str, cmd: &Map<String, Value>) 
         "dump_blocklist" => Ok(host.blocklist()),
         // Standard error is not buffered.
         "log flush" => Ok(json!({})),
-        "log dump" => refuse("no log entries are kept in memory"),
-        "log reopen" => refuse("the log goes to standard error; whoever started the OSD keeps the file"),
-        "heap" => refuse("could not issue heap profiler command -- not using tcmalloc!"),
-        "dump_mempools" => refuse("memory is not accounted by pools"),
-        "dump_pgstate_history" => refuse("past states of PGs are not kept; see 'pg PGID query'"),
+        p if let Some(why) = unsupported(p) => refuse(why),
         p if super::tell::COMMANDS.iter().any(|c| c.prefix == p) => super::tell::answer(host, p, cmd).await,
         "messenger dump" => messengers(host, cmd).await,
         p if super::perf::serves(p) => Ok(super::perf::answer(host, p, cmd).await),
