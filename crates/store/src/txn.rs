@@ -225,3 +225,13 @@ impl Transaction {
         self.ops.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_small() {
+        assert!(size_of::<Op>() <= 104);
+    }
+}
