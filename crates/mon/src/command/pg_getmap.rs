@@ -29,7 +29,7 @@ fn encoded(state: &ClusterState, features: Features) -> Bytes {
         w.put(&epoch);
         w.put(&epoch);
         w.put(&st.stamp);
-        w.put(&st.pool_statfs().map(|((pool, osd), s)| ((pool.0, osd.0), s.clone())).collect::<BTreeMap<_, _>>());
+        w.put(&st.pool_statfs().map(|((pool, osd), s)| ((pool.0, osd.0), *s)).collect::<BTreeMap<_, _>>());
     });
     w.into_bytes()
 }
