@@ -2,6 +2,20 @@
 #
 # Provides: guest_root MODULE… makes its root directory $G; guest_copy PROGRAM… copies programs with their libraries to
 # $G/e2; guest_network makes a namespace with a tap device, in which belemnite, ceph, rbd and in_ns run, at $GUEST_HOST;
+# job_on_host WORD…: the job of a guest that runs this command on the host's files, read-only, under a layer in the guest's
+# memory. The guest's shell expands the words. It needs the modules 9p, 9pnet_virtio and overlay, and a share named host.
+job_on_host() {
+  cat <<I
+mkdir -p /host /layer /root
+mount -t 9p -o trans=virtio,version=9p2000.L,ro,cache=loose,msize=262144 host /host || fail "mount of the host's files"
+mount -t tmpfs -o size=75%,mode=755 layer /layer
+mkdir /layer/upper /layer/work
+mount -t overlay -o lowerdir=/host,upperdir=/layer/upper,workdir=/layer/work root /root || fail overlay
+for d in proc sys dev; do mount --move /\$d /root/\$d || fail "move \$d"; done
+exec switch_root /root $*
+I
+}
+
 # guest_start [QEMU ARGS…] and asks WORD, ended, answer TEXT, guest_ends talk to the guest, whose job is $G/job, a shell
 # script.
 #

@@ -17,17 +17,8 @@ chmod 755 "$W"
 cd "$W"
 PORT=3300
 
-# The guest's root file system is that of the host, read-only, under a layer in the guest's memory.
 guest_root 9p 9pnet_virtio overlay rbd nbd ext4
-cat >"$G/job" <<I
-mkdir -p /host /layer /root
-mount -t 9p -o trans=virtio,version=9p2000.L,ro,cache=loose,msize=262144 host /host || fail "mount of the host's files"
-mount -t tmpfs -o size=75%,mode=755 layer /layer
-mkdir /layer/upper /layer/work
-mount -t overlay -o lowerdir=/host,upperdir=/layer/upper,workdir=/layer/work root /root || fail overlay
-for d in proc sys dev; do mount --move /\$d /root/\$d || fail "move \$d"; done
-exec switch_root /root $W/inside "\$KEY"
-I
+job_on_host "$W/inside" '"$KEY"' >"$G/job"
 
 cat >inside <<I
 #!/bin/bash
