@@ -56,7 +56,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         prefix: "injectfull",
         args: &[arg("type", "CephString", true, false)],
-        help: "for tests: report the OSD to the monitors as nearfull, backfillfull or full whatever its space is, until none",
+        help: "for tests: report the OSD to the monitors as at least nearfull, backfillfull or full, until none",
     },
     Command { prefix: "get_mapped_pools", args: &[], help: "dump pools whose PG(s) are mapped to this OSD." },
     Command {
