@@ -14,6 +14,7 @@
 //! | `ack OSD N` | writes up to N are durable on the OSD |
 //! | `failed OSD` | the OSD's copy failed |
 //! | `push OSD OBJECT`, `nopull OSD OBJECT` | the OSD sends the object that was pulled, or does not have it |
+//! | `pull OSD OBJECT@VERSION` | the OSD asks for an object as of that version |
 //! | `pushack OSD` | the last pushed part is durable on the OSD |
 //! | `digest OSD` | the OSD answers the scan of a backfill: it has no object |
 //! | `write OBJECT`, `read OBJECT` | a client's operation |
@@ -410,6 +411,10 @@ impl Play {
             "ack" => self.peer(words[1], &Body::WriteAck { seq: words[2].parse().unwrap() }),
             "failed" => self.peer(words[1], &Body::Failed { errno: base::errno::EIO }),
             "nopull" => self.peer(words[1], &Body::NoPull { head: object(words[2]) }),
+            "pull" => {
+                let (o, v) = words[2].split_once('@').unwrap();
+                self.peer(words[1], &Body::Pull { head: object(o), need: version(v), urgent: false });
+            }
             "push" => {
                 let head = object(words[2]);
                 let b = Body::Push { id: 77, n: 0, last: true, background: false, head, ops: Vec::new() };
@@ -572,4 +577,11 @@ fn planted_bugs_play_out_differently() {
         plant(None);
         assert!(got.map_or(true, |g| g != text), "{bug:?} changes nothing in {name}");
     }
+}
+
+/// Seed 1357442024 of the simulator: the only copies of objects were on OSDs that were to be filled, and never asked.
+#[test]
+fn a_copy_that_is_to_be_filled_gives_what_it_has() {
+    check("unfilled");
+    check("gives_from_before");
 }

@@ -2,6 +2,7 @@
 
 use crate::limits::PULLS_MAX;
 use crate::peer::Body;
+use crate::pg::peering::Member;
 use crate::pg::{Pg, Turn};
 use crate::reserve::Active;
 use crate::shards::PeerId;
@@ -89,7 +90,7 @@ impl Pg {
             let given_up = self.recovery.lost.from.get(&head).copied();
             let source = match given_up {
                 Some(o) => Some(o).filter(|o| !refused.contains(o)),
-                None => self.sources(&head, need).find(|o| !refused.contains(o)),
+                None => self.sources(&head, need).chain(self.last_resorts(&head)).find(|o| !refused.contains(o)),
             };
             // After a revert any version of that copy is accepted.
             let need = if given_up.is_some() { Eversion::default() } else { need };
@@ -117,6 +118,17 @@ impl Pg {
         let strays = self.peers.known().iter().filter(move |(o, k)| {
             !self.peers.members().contains_key(o)
                 && k.as_ref().is_some_and(|i| *head <= i.last_backfill && i.last_update >= need)
+        });
+        members.chain(strays.map(|(o, _)| *o))
+    }
+
+    /// Copies that are being filled, and have not got to the object: each may still have it from before, perhaps as the
+    /// only one, and tells by the version. (Nothing is filled while the primary lacks an object, so it is still there.)
+    fn last_resorts(&self, head: &HObject) -> impl Iterator<Item = PeerId> {
+        let unfilled = move |m: &Member| m.backfill.as_ref().is_some_and(|b| head > b.upto());
+        let members = self.peers.members().iter().filter(move |(_, m)| unfilled(m)).map(|(o, _)| *o);
+        let strays = self.peers.known().iter().filter(move |(o, k)| {
+            !self.peers.members().contains_key(o) && k.as_ref().is_some_and(|i| *head > i.last_backfill)
         });
         members.chain(strays.map(|(o, _)| *o))
     }

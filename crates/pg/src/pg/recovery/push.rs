@@ -6,7 +6,7 @@ use crate::limits::{
     PUSH_BYTES, PUSH_BYTES_BESIDE_CLIENTS, PUSH_OMAP_ENTRIES, PUSH_READ, PUSH_SMALL, PUSHES_MAX, PUSHES_SENT_MAX,
 };
 use crate::log::{LogEntry, LogKind};
-use crate::object::{OI_ATTR, SS_ATTR, SnapSet};
+use crate::object::{OI_ATTR, ObjectInfo, SS_ATTR, SnapSet};
 use crate::peer::{Body, Payload, encode_ops};
 use crate::pg::backend::ec::read::Described;
 use crate::pg::keys::index_keys;
@@ -23,7 +23,7 @@ use base::errno::{E2BIG, EIO, Errno};
 use base::{Eversion, HObject};
 use bytes::Bytes;
 use std::collections::BTreeSet;
-use store::{Cid, ObjectStore, Oid, Op, Tag};
+use store::{Cid, ObjectStore, Oid, Op, ReadError, Tag};
 use wire::{Features, Writer};
 
 /// Position in an object where the next part begins.
@@ -369,8 +369,10 @@ impl Pg {
             // A reverted object is sent in whatever version is here.
             return Ok(true);
         }
+        if *head > self.journal.info().last_backfill {
+            return self.is_left_at(tag, head, need, store);
+        }
         let right = !self.recovery.missing.contains_key(head)
-            && *head <= self.journal.info().last_backfill
             && (self.peers.is_member() || self.journal.info().last_update >= need);
         if !right || self.peers.is_member() {
             return Ok(right);
@@ -381,6 +383,17 @@ impl Pg {
             // Records of failed operations stand for no change.
             LogEntry::from_record(r).is_ok_and(|e| e.kind != LogKind::Error && e.soid.head() == *head)
         }))
+    }
+
+    /// True if this copy, which has not been filled up to the object, still has it from before as of version `need`. The
+    /// log that told so is gone. But no version is given twice, and all that changes a head or makes a clone leaves its
+    /// version in the head; what trims a clone may be done again.
+    fn is_left_at(&self, tag: Tag, head: &HObject, need: Eversion, store: &mut dyn ObjectStore) -> Step<bool> {
+        match store.attr(tag, self.env.cid(), &Oid::new(head.clone()), OI_ATTR) {
+            Ok(a) => Ok(a.is_some_and(|a| ObjectInfo::from_attr(&a).is_ok_and(|i| i.version == need))),
+            Err(ReadError::NoObject) => Ok(false),
+            Err(e) => Err(e.into()),
+        }
     }
 
     /// Encodes the message with a part of an object.
