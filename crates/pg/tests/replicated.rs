@@ -10,7 +10,7 @@ use bytes::Bytes;
 use cluster::Cluster;
 use pg::meter::Meter;
 use std::rc::Rc;
-use wire::msg::{OpCode, OsdOp};
+use wire::msg::{OpCode, OsdOp, msg_flags};
 
 #[test]
 fn a_fresh_pg_goes_active_and_writes_reach_all_copies() {
@@ -431,4 +431,37 @@ fn planted_bugs_are_found() {
         println!("{bug:?}: {n:?}");
         assert!(n.is_some() || std::env::var("PG_BUGS").is_ok(), "{bug:?} is not found");
     }
+}
+
+/// Seed 624148423 of the simulator. Two writes are durable on the member and not on the primary. If the member is lost,
+/// the primary alone may serve, without them.
+#[test]
+fn a_member_shows_no_write_that_is_not_durable_on_the_primary() {
+    let mut c = Cluster::new(3, 2, 2, 1, 1, 0);
+    c.run(5_000);
+    let write = |n: u8| {
+        let data = Bytes::from(vec![n; 100]);
+        vec![OsdOp::with_extent(OpCode::WRITEFULL, 0, data.len() as u64, data)]
+    };
+    let read = || vec![OsdOp::with_extent(OpCode::READ, 0, 0, Bytes::new())];
+    let first = c.ask(0, 1, 0, 0, write(1));
+    // Members hear that the write is stable.
+    c.run(7_000);
+    assert_eq!(c.answers.remove(&first).map(|r| r.result), Some(0));
+    c.osds[0].disk.stalled = true;
+    let writes = [c.ask(0, 1, 0, 0, write(2)), c.ask(0, 1, 0, 0, write(3))];
+    c.run(100);
+    // With the last one the primary tells the member how far writes are stable.
+    let last = c.ask(0, 1, 0, 0, write(4));
+    c.run(7_000);
+    assert!(writes.iter().all(|t| !c.answers.contains_key(t)), "{}", c.describe(0));
+    let t = c.ask(1, 2, 0, msg_flags::BALANCE_READS, read());
+    c.run(1_000);
+    assert_eq!(c.answers.remove(&t).map(|r| r.result), Some(base::errno::EAGAIN), "the client asks the primary");
+    c.osds[0].disk.stalled = false;
+    c.run(7_000);
+    assert_eq!(c.answers.remove(&last).map(|r| r.result), Some(0), "{}", c.describe(0));
+    let t = c.ask(1, 2, 0, msg_flags::BALANCE_READS, read());
+    c.run(1_000);
+    assert_eq!(c.answers.remove(&t).map(|r| r.result), Some(0), "{}", c.describe(1));
 }

@@ -36,6 +36,8 @@ pub struct Disk {
     pub short: bool,
     /// The submitted transaction that takes most of a log frame, if wanted.
     pub largest: Option<Transaction>,
+    /// Nothing becomes durable.
+    pub stalled: bool,
 }
 
 /// True for a part of a pushed object: it writes data and has no log entry.
@@ -77,6 +79,7 @@ impl Disk {
             full: false,
             short: false,
             largest: None,
+            stalled: false,
         }
     }
 

@@ -651,7 +651,7 @@ impl Cluster {
             What::MapTo(n) => self.maps_to(n),
             What::Sync(n) => {
                 let pending = self.osds[n as usize].disk.pending() as u64;
-                if pending > 0 && self.osds[n as usize].running {
+                if pending > 0 && self.osds[n as usize].running && !self.osds[n as usize].disk.stalled {
                     let k = 1 + self.rng.below(pending) as usize;
                     self.osds[n as usize].disk.sync(k);
                     self.carry_out(n, Vec::new());

@@ -470,7 +470,7 @@ impl Pg {
         if !self.is_coded() {
             return;
         }
-        self.kept_safe(self.shared_durably());
+        self.kept_safe(self.stable_at_members());
         self.plans.ready_all(self.ec.take_settling());
     }
 
@@ -499,8 +499,9 @@ impl Pg {
         }
     }
 
-    /// Number of the newest write that is durable on all members and here.
-    fn shared_durably(&self) -> u64 {
+    /// Number of the newest write that is durable on all members and here, which members may treat as stable: shards drop
+    /// what undoes it, and replicas show it to clients. Without this copy it may have to be undone, so it counts, too.
+    pub(in crate::pg) fn stable_at_members(&self) -> u64 {
         let here = self.journal.commits.iter().find(|c| c.shared > 0).map_or(self.peers.seq(), |c| c.shared - 1);
         here.min(self.stable())
     }
@@ -512,12 +513,6 @@ impl Pg {
             && !acts(Bug::RecoverUnstable)
             && (self.journal.commits.iter().any(|c| c.shared > 0 && c.shared <= seq)
                 || self.peers.unacked().iter().take_while(|u| u.seq <= seq).any(which))
-    }
-
-    /// Number of the newest write that members may treat as stable. Shards then drop what undoes it, so the write
-    /// must be durable here, too: without this shard it may have to be undone.
-    pub(in crate::pg) fn stable_at_members(&self) -> u64 {
-        if self.is_coded() { self.shared_durably() } else { self.stable() }
     }
 
     /// Runs the actions of transactions that are durable here and, if shared, on all members.
