@@ -12,15 +12,15 @@ use crate::layout::{
     shard_for,
 };
 use crate::meta::change::{Change, Encoder, Marks, What};
+use crate::meta::inner::{Inner, Kid};
 use crate::meta::key::Sep;
 use crate::meta::map::{Chunk, Ptr};
 use crate::meta::object::{Lost, Object};
 use crate::meta::packed::Packed;
 use crate::meta::page::Sum;
-use crate::meta::tree::{Inner, Kid};
-use crate::meta::undo::{Item, Run};
+use crate::meta::undo_record::{Item, Run};
 use crate::meta::used::BlockPtr;
-use crate::meta::{Coll, Part, Usage, undo};
+use crate::meta::{Coll, Part, Usage, undo, undo_record};
 use crate::space::Space;
 use crate::superblock::{BlobPtr, LABEL_BYTES_MAX, ROOT_MAGIC, Root, SUPER_MAGIC, Superblock};
 use crate::wal::{FRAME_BYTES_MAX, HEADER, Header, Kind, MAGIC, Position, Ring};
@@ -439,7 +439,7 @@ fn compressed_extents() {
 
 #[test]
 fn undo_records_and_inner_pages() {
-    let fields = both(include_str!("meta/undo.rs"), "undo record");
+    let fields = both(include_str!("meta/undo_record.rs"), "undo record");
     let first = layout().space_start;
     let run = |block, n: u32, phys| Run {
         block,
@@ -450,7 +450,7 @@ fn undo_records_and_inner_pages() {
     };
     let runs = smallvec::smallvec![run(4, 2, first), run(10, 3, 0)];
     let item = Item { nid: 3, birth: 5, hash: 6, shared: true, lost: false, size: 7, runs };
-    let w = Walk::over(&undo::encode(&[item]), &fields, &[]);
+    let w = Walk::over(&undo_record::encode(&[item]), &fields, &[]);
     assert_eq!(
         (w.last("number"), w.last("birth id xor number"), w.last("hash"), w.last("size")),
         (Some(3), Some(3 ^ 5), Some(6), Some(7))
@@ -459,7 +459,7 @@ fn undo_records_and_inner_pages() {
         (w.all("first block"), w.all("blocks"), w.all("device block")),
         (vec![4, 10], vec![2, 3], vec![first, 0])
     );
-    let fields = both(include_str!("meta/tree.rs"), "inner page");
+    let fields = both(include_str!("meta/inner.rs"), "inner page");
     for late in [0, 5] {
         let mut n = Inner { late, ..Inner::default() };
         n.seps.push(Sep { hi: 1, lo: 2, rest: Bytes::from_static(b"xyz") });

@@ -467,7 +467,7 @@ impl Store {
             }
         }
         let n = used.count();
-        let reserved: u64 = self.plans.values().map(|p| p.reserved + p.for_meta).sum::<u64>() + self.meta_held;
+        let reserved: u64 = self.plans.values().map(|p| p.reserved + p.for_meta).sum::<u64>() + self.room.for_dirty();
         if self.space.unreserved() + n + reserved != self.space.total() {
             r.add(format!("{} free, {n} used, {reserved} reserved", self.space.unreserved()));
         }

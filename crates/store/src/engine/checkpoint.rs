@@ -522,7 +522,7 @@ mod tests {
         let all = s.space.unreserved();
         let mut runs = crate::space::Runs::new();
         assert!(s.space.reserve(n));
-        assert_eq!(s.space.take(&mut s.large, n, &mut runs), n);
+        assert_eq!(s.space.take(s.streams.large(), n, &mut runs), n);
         s.meta.alloc.add_freed(&runs);
         s.meta.alloc.add_taken(&runs);
         let first = s.counters().checkpoints;

@@ -80,7 +80,7 @@ impl Store {
 
     /// Releases early data of a plan whose operations have changed.
     pub(super) fn check_early(&mut self, tag: Tag, ops: &[Op], allowed: bool) -> Result<(), ReadError> {
-        let Some(p) = self.plans.get_mut(&tag).filter(|p| !p.early.is_empty()) else { return Ok(()) };
+        let Some(p) = self.plans.get_mut(tag).filter(|p| !p.early.is_empty()) else { return Ok(()) };
         if p.writing > 0 {
             return Err(ReadError::Wait);
         }
@@ -114,7 +114,7 @@ impl Store {
             buf.freeze()
         };
         let mut runs = Runs::new();
-        let got = self.space.take(&mut self.large, data.len() as u64 / BLOCK, &mut runs);
+        let got = self.space.take(self.streams.large(), data.len() as u64 / BLOCK, &mut runs);
         let p = self.plan(tag);
         let plan = p.id;
         p.reserved = p.reserved.saturating_sub(got);
@@ -139,7 +139,7 @@ impl Store {
 
     /// Handles the completion of an early write.
     pub(super) fn early_done(&mut self, tag: Tag, plan: u64, first: u64, n: u32) {
-        let Some(p) = self.plans.get_mut(&tag).filter(|p| p.id == plan) else {
+        let Some(p) = self.plans.get_mut(tag).filter(|p| p.id == plan) else {
             // The plan has ended, and with this completion no write to the blocks is in flight.
             self.space.release(first, n);
             return;

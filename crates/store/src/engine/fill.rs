@@ -50,7 +50,7 @@ impl Store {
         }
         let all = self.space.total();
         let n = (all / DATA_PART).min(DATA_MAX);
-        if self.small.ahead() >= n || !self.space.reserve_leaving(n, all / SPARE_PART) {
+        if self.streams.small().ahead() >= n || !self.space.reserve_leaving(n, all / SPARE_PART) {
             return None;
         }
         let got = self.space.take(&mut self.filling.stream, n, &mut self.filling.runs);
@@ -73,7 +73,7 @@ impl Store {
             self.space.returned(u64::from(*n));
         }
         if ok {
-            self.space.offer(&mut self.small, &runs);
+            self.space.offer(self.streams.small(), &runs);
         }
         // Plans may wait for these blocks.
         self.room_was_made();
@@ -248,7 +248,7 @@ mod tests {
         t.push(Op::Write { cid: Cid::Meta, oid: Oid::new(HObject::default()), off: 0, data, sums: None });
         let r = loop {
             let r = s.prepare(tag, &t);
-            if r != Err(ReadError::Wait) || s.parked.contains(&tag) {
+            if r != Err(ReadError::Wait) || s.room.waits(tag) {
                 break r;
             }
             drive(s, dev);

@@ -6,9 +6,10 @@
 //!
 //! Parts: `prepare` (needs of a transaction), `early` (data of large writes), `perform` (operations to
 //! changes), `suspend` (a transaction that misses a page), `read`, `log` (frames in flight), `commit` (group
-//! commit and completions), `requests` (device requests), `room` (free blocks), `pages` (pages that plans miss), `fence` (places for
-//! each kind of write), `fill` (file blocks in advance), `checkpoint`, `open`, `replay` (the logs), `format`,
-//! `grow`, `rebuild` (repair after lost metadata pages). Metadata is in `crate::meta`.
+//! commit and completions), `plans` (state of each tag), `requests` (device requests), `room` (free blocks), `streams`
+//! (where data goes), `pack` (compressed extents), `pages` (pages that plans miss), `fence` (places for each kind of
+//! write), `fill` (file blocks in advance), `checkpoint`, `open`, `replay` (the logs), `format`, `grow`, `rebuild` (repair
+//! after lost metadata pages). `interface` is what callers see, `config` its settings. Metadata is in `crate::meta`.
 //!
 //! Invariants (letters as in docs/design/store-format.md):
 //!  1. A transaction is acknowledged when its frame, all earlier frames and all data they name are durable, in order.
@@ -22,17 +23,20 @@ pub mod cache;
 mod check;
 mod checkpoint;
 mod commit;
+mod config;
 pub mod device;
 mod early;
 mod fence;
 mod fill;
 mod format;
 mod grow;
+mod interface;
 mod log;
 mod open;
 mod pack;
 mod pages;
 mod perform;
+mod plans;
 mod prepare;
 mod read;
 mod rebuild;
@@ -40,8 +44,10 @@ mod replay;
 mod requests;
 mod room;
 mod runs;
+mod streams;
 mod suspend;
 
+pub use config::{Config, Counters, LOG_BYTES_MIN, Packing, REPLAY_STEPS_MIN, Replayed};
 pub use device::Device;
 pub use format::{FormatError, FormatOptions, format, grow, probe, relabel};
 pub use grow::Growth;
@@ -51,178 +57,27 @@ pub use rebuild::{Rebuilt, rebuild};
 pub use replay::RingLog;
 use requests::{Requests, Role};
 
-use crate::api::{Event, Health, ObjectStat, ObjectStore, OmapPage, ReadError, Statfs, Tag};
-use crate::compress::{Compression, Packer};
+use crate::api::{Event, Health, ReadError, Tag};
 use crate::key::{Cid, Oid};
 use crate::layout::BLOCK;
 use crate::meta::Meta;
 use crate::meta::object::Lost;
-use crate::meta::omap::Entry;
-use crate::meta::tree::{Ahead, KIDS_MAX};
-use crate::space::{Space, Stream};
+use crate::space::Space;
 use crate::superblock::Superblock;
-use crate::txn::Transaction;
 use base::device::{IoCompletion, IoKind, IoRequest};
 use base::errno::{self, Errno};
-use base::{Eversion, PoolId};
-use bytes::Bytes;
 use cache::BlockCache;
 use checkpoint::Checkpoint;
 use log::Log;
-use read::Plan;
-use rustc_hash::FxHashMap;
+use pack::Compressor;
+use plans::Plans;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use streams::Streams;
 use suspend::Suspended;
 
-/// Run-time configuration of an engine, independent of the format.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// Reactors that share the device.
-    pub reactors: u16,
-    /// Budget in bytes for the metadata of each reactor's store. Single transactions may exceed it.
-    pub meta_bytes: usize,
-    /// Bytes of blocks cached for sub-block writes and re-reads.
-    pub cache_bytes: usize,
-    /// Bytes more of data that was read; see [`Store::set_data_bytes`].
-    pub data_bytes: usize,
-    /// Least bytes of whole blocks that a write needs to be written before its transaction enters a frame.
-    pub early_bytes: usize,
-    /// Most group commits in flight; above it the open frame waits and grows. The frame also waits while the newest
-    /// commit in flight has more transactions than the frame, or more than four.
-    pub commits_max: usize,
-    /// Log bytes after which a checkpoint starts, at most half of the log's limit.
-    pub checkpoint_log_bytes: u64,
-    /// Most log bytes that a restart may have to replay, whatever the length of the ring. Beyond it
-    /// transactions wait for a checkpoint.
-    pub log_bytes_max: u64,
-    /// Most steps ([`Replayed::steps`]) that a restart may have to replay. Beyond it transactions wait for a
-    /// checkpoint, which starts at half of them. A step takes 0.6 to 1.3 us.
-    pub replay_steps_max: u64,
-    /// Bytes of metadata that a checkpoint encodes in one turn.
-    pub checkpoint_turn_bytes: usize,
-    /// Most bytes of metadata that a checkpoint has in flight.
-    pub checkpoint_flight_bytes: usize,
-    /// Discard freed blocks before they are allocated again.
-    pub discard: bool,
-    /// Ask the host to allocate file blocks before small data is written there ([`Store::poll_fill`]). For
-    /// devices that are files.
-    pub fill: bool,
-    /// Allocate the lowest free blocks in every turn, so that freed blocks are soon overwritten. For crash
-    /// tests.
-    pub first_fit: bool,
-    /// Most kids of an inner page, at least 2. A small number makes deep trees, for tests.
-    pub kids_max: usize,
-    /// Prepare only the first operation of a transaction, so that the others miss pages. For tests.
-    pub prepare_less: bool,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            reactors: 1,
-            meta_bytes: 256 << 20,
-            cache_bytes: 8 << 20,
-            data_bytes: 0,
-            early_bytes: 64 << 10,
-            commits_max: 2,
-            checkpoint_log_bytes: 256 << 20,
-            log_bytes_max: 256 << 20,
-            replay_steps_max: 4_000_000,
-            checkpoint_turn_bytes: 256 << 10,
-            checkpoint_flight_bytes: 2 << 20,
-            discard: false,
-            fill: false,
-            first_fit: false,
-            kids_max: KIDS_MAX,
-            prepare_less: false,
-        }
-    }
-}
-
-/// Least log bytes of one reactor.
-pub const LOG_BYTES_MIN: u64 = 16 << 20;
-/// Least replay steps of a log: as many as 16 MiB of overwrites need, some of them in pages of their own.
-pub const REPLAY_STEPS_MIN: u64 = 500_000;
-/// Number of logs that are replayed in parallel in the time of one, each on its core.
-const LOGS_SIDE_BY_SIDE: u64 = 4;
 /// Payload bytes that an idle store keeps allocated.
 const PAYLOAD_KEPT: usize = 16 << 10;
-/// Least memory in bytes of one reactor's store, for metadata and for blocks.
-const MEMORY_MIN: (usize, usize) = (4 << 20, 1 << 20);
-
-impl Config {
-    /// Configuration for `reactors` on `cores` with `bytes` of memory in total, one sixteenth for data and the rest for
-    /// metadata, and `data` bytes more for data. If reactors outnumber cores, or are many, they also share the log limits, since their
-    /// logs are replayed in parallel from one device.
-    #[must_use]
-    pub fn for_memory(reactors: u16, cores: usize, bytes: u64, data: u64) -> Self {
-        let each = usize::try_from(bytes / u64::from(reactors.max(1))).unwrap_or(usize::MAX);
-        let n = u64::from(reactors.max(1));
-        let share = |of: u64| of * n.min(cores.max(1) as u64).min(LOGS_SIDE_BY_SIDE) / n;
-        let (log, steps) = (share(Self::default().log_bytes_max), share(Self::default().replay_steps_max));
-        let cache_bytes = (each / 16).max(MEMORY_MIN.1);
-        let meta_bytes = each.saturating_sub(cache_bytes).max(MEMORY_MIN.0);
-        let data_bytes = usize::try_from(data / n).unwrap_or(usize::MAX);
-        let (log_bytes_max, replay_steps_max) = (log.max(LOG_BYTES_MIN), steps.max(REPLAY_STEPS_MIN));
-        Self { reactors, meta_bytes, cache_bytes, data_bytes, log_bytes_max, replay_steps_max, ..Self::default() }
-    }
-}
-
-/// Counts of pieces of data that were to be compressed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Packing {
-    /// Extents written compressed.
-    pub packed: u64,
-    /// Pieces that did not become small enough.
-    pub unpackable: u64,
-}
-
-/// Counters for metrics. All of them only grow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Transactions submitted.
-    pub txns: u64,
-    /// Frames written.
-    pub frames: u64,
-    /// Bytes of frames written.
-    pub log_bytes: u64,
-    /// Data blocks written.
-    pub data_blocks: u64,
-    /// Data write requests.
-    pub data_writes: u64,
-    /// Read requests.
-    pub reads: u64,
-    /// Flush requests.
-    pub flushes: u64,
-    /// Checkpoints completed.
-    pub checkpoints: u64,
-    /// Metadata blocks written.
-    pub page_blocks: u64,
-    /// Block maps of which a checkpoint stored only the changes.
-    pub late_chunks: u64,
-    /// Read requests for metadata pages.
-    pub page_reads: u64,
-    /// Metadata pages evicted from memory.
-    pub evictions: u64,
-    /// Metadata pages that could not be read or were inconsistent.
-    pub bad_pages: u64,
-    /// Blocks whose checksum did not match.
-    pub bad_blocks: u64,
-    /// Blocks of reads that were answered from memory.
-    pub cached_blocks: u64,
-    /// Times a transaction waited for log or space.
-    pub stalls: u64,
-    /// Times a transaction missed a page or block while it was applied.
-    pub suspensions: u64,
-    /// Most steps of one turn besides metadata pages: runs entered into the map of used blocks, its pages given
-    /// places, runs released.
-    pub turn_steps_max: u64,
-    /// Kids of inner pages of the trees that were looked at to bring or drop ranges of leaves.
-    pub visits: u64,
-    /// Words of the free-space bitmap and groups of blocks examined to find free blocks.
-    pub searched: u64,
-}
 
 /// The object store of one reactor; see the module.
 pub struct Store {
@@ -230,50 +85,27 @@ pub struct Store {
     sb: Superblock,
     space: Arc<Space>,
     meta: Meta,
-    /// Allocation streams for small and for large writes.
-    small: Stream,
-    large: Stream,
+    streams: Streams,
     filling: fill::Filling,
     /// Frames, and their contents that are not durable yet.
     log: Log,
     /// Requests to the device.
     io: Requests,
     events: VecDeque<Event>,
-    plans: FxHashMap<Tag, Plan>,
-    plan_gen: u64,
+    plans: Plans,
     /// Metadata pages that plans miss.
     needs: Needs,
     cache: BlockCache,
     checkpoint: Checkpoint,
-    /// Plans that wait for a checkpoint to make room.
-    parked: Vec<Tag>,
     room: room::Room,
     /// Counts events that may change which pages are in memory or needed.
     changes: u64,
-    /// Blocks reserved for metadata that this turn made dirty, until the turn's end counts it.
-    meta_held: u64,
     suspended: Option<Box<Suspended>>,
     growing: Option<grow::Growing>,
-    /// How pools are compressed; few have settings.
-    compression: Vec<(PoolId, Compression)>,
-    packer: Box<Packer>,
+    compressor: Compressor,
     health: Health,
     counters: Counters,
-    packing: Packing,
     replayed: Replayed,
-}
-
-/// Amount of log that opening a store replayed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Replayed {
-    /// Bytes of the frames.
-    pub bytes: u64,
-    /// Number of transactions.
-    pub txns: u64,
-    /// Cost of the replay: one step per change, key and reference, and for each page that became dirty as many
-    /// as reading it may take. Replay time depends on these more than on bytes: the record of a clone is short
-    /// but counts each of its blocks.
-    pub steps: u64,
 }
 
 impl Store {
@@ -330,7 +162,7 @@ impl Store {
     /// Pieces of data that were to be compressed, as counted since the store was opened.
     #[must_use]
     pub fn packing(&self) -> Packing {
-        self.packing
+        self.compressor.counts()
     }
 
     /// Frees memory that is kept for later use, including this thread's buffers. For an idle thread.
@@ -341,7 +173,7 @@ impl Store {
 
     /// Sets the answer of [`ObjectStore::is_short`].
     pub fn set_short(&mut self, short: bool) {
-        self.room.short = short;
+        self.room.set_short(short);
     }
 
     /// Changes the bytes for data, of all reactors together, that [`Config::for_memory`] was given.
@@ -432,7 +264,7 @@ impl Store {
             self.events.push_back(Event::Durable(t, Err(errno)));
         }
         let crowd = std::mem::take(&mut self.needs.crowd).into_iter().map(|c| c.0);
-        self.events.extend(std::mem::take(&mut self.parked).into_iter().chain(crowd).map(Event::Ready));
+        self.events.extend(self.room.take_waiting().into_iter().chain(crowd).map(Event::Ready));
         self.log.payload.clear();
         self.log.records = 0;
         // Data in flight stays readable, since memory still refers to it.
@@ -501,8 +333,7 @@ impl Store {
             return self.fail(format!("block {block} was freed while it was free"), errno::EIO);
         }
         if self.cfg.first_fit {
-            self.space.rewind(&mut self.small);
-            self.space.rewind(&mut self.large);
+            self.streams.rewind(&self.space);
             self.space.rewind(&mut self.meta.alloc.stream);
         }
         if self.log.records > 0 && self.suspended.is_none() {
@@ -519,7 +350,7 @@ impl Store {
         self.evict();
         self.counters.evictions = self.meta.pages.evictions();
         self.counters.late_chunks = self.meta.writeback.late_chunks;
-        self.counters.searched = self.small.looked + self.large.looked + self.meta.alloc.stream.looked;
+        self.counters.searched = self.streams.looked() + self.meta.alloc.stream.looked;
     }
 
     /// Next place of the log: offset and length in bytes, at most `max`, and up to the ring's end or the part
@@ -553,7 +384,7 @@ impl Store {
     fn object(&mut self, tag: Tag, cid: Cid, oid: &Oid) -> Result<u32, ReadError> {
         self.in_order(tag)?;
         let coll = self.meta.coll(cid).ok_or(ReadError::NoObject)?;
-        if let Some(id) = self.plans.get(&tag).and_then(|p| p.object)
+        if let Some(id) = self.plans.get(tag).and_then(|p| p.object)
             && self.meta.is_object(id, coll, oid)
         {
             return Ok(id);
@@ -573,213 +404,5 @@ impl Store {
     fn obj(&mut self, tag: Tag, cid: Cid, oid: &Oid) -> Result<&crate::meta::object::Object, ReadError> {
         let id = self.object(tag, cid, oid)?;
         self.meta.objects.get(id as usize).ok_or(ReadError::NoObject)
-    }
-}
-
-impl ObjectStore for Store {
-    fn collections(&self) -> Vec<(Cid, u32)> {
-        let mut v: Vec<_> = self.meta.colls.iter().map(|(_, c)| (c.cid, c.bits)).collect();
-        v.sort_unstable();
-        v
-    }
-
-    fn stat(&mut self, tag: Tag, cid: Cid, oid: &Oid) -> Result<ObjectStat, ReadError> {
-        let o = self.obj(tag, cid, oid)?;
-        Ok(ObjectStat { size: o.size, allocated: o.mapped * BLOCK, omap: o.omap.bytes() })
-    }
-
-    fn read_device(&mut self, tag: Tag, cid: Cid, oid: &Oid, off: u64, len: u64) -> Result<Bytes, ReadError> {
-        self.plan(tag).from_device = true;
-        self.read(tag, cid, oid, off, len)
-    }
-
-    fn read(&mut self, tag: Tag, cid: Cid, oid: &Oid, off: u64, len: u64) -> Result<Bytes, ReadError> {
-        self.read_summed(tag, cid, oid, off, len).map(|(b, _)| b)
-    }
-
-    fn read_summed(
-        &mut self,
-        tag: Tag,
-        cid: Cid,
-        oid: &Oid,
-        off: u64,
-        len: u64,
-    ) -> Result<(Bytes, Option<u32>), ReadError> {
-        let id = self.whole_object(tag, cid, oid, |l| l.map)?;
-        let got = self.read_object(tag, id, off, len);
-        if matches!(got, Err(ReadError::Wait))
-            && let Some(p) = self.plans.get_mut(&tag)
-        {
-            p.object = Some(id);
-        }
-        got
-    }
-
-    fn extents(&mut self, tag: Tag, cid: Cid, oid: &Oid, off: u64, len: u64) -> Result<Vec<(u64, u64)>, ReadError> {
-        let id = self.whole_object(tag, cid, oid, |l| l.map)?;
-        let size = self.meta.objects.get(id as usize).map_or(0, |o| o.size);
-        let end = off.saturating_add(len).min(size);
-        let mut out: Vec<(u64, u64)> = Vec::new();
-        if off >= end {
-            return Ok(out);
-        }
-        let (b0, b1) = (off / BLOCK, (end - 1) / BLOCK + 1);
-        self.with_meta(tag, |m| m.need_map(id, b0, b1, false).then_some(()))?;
-        self.meta.map_each(id, b0, b1, |b, _, _| {
-            let (from, to) = ((b * BLOCK).max(off), ((b + 1) * BLOCK).min(end));
-            match out.last_mut() {
-                Some(l) if l.0 + l.1 == from => l.1 += to - from,
-                _ => out.push((from, to - from)),
-            }
-        });
-        Ok(out)
-    }
-
-    fn attr(&mut self, tag: Tag, cid: Cid, oid: &Oid, name: &[u8]) -> Result<Option<Bytes>, ReadError> {
-        Ok(self.obj(tag, cid, oid)?.attr(name).cloned())
-    }
-
-    fn attrs(&mut self, tag: Tag, cid: Cid, oid: &Oid) -> Result<Vec<(Bytes, Bytes)>, ReadError> {
-        Ok(self.obj(tag, cid, oid)?.attrs.clone())
-    }
-
-    fn omap_header(&mut self, tag: Tag, cid: Cid, oid: &Oid) -> Result<Bytes, ReadError> {
-        Ok(self.obj(tag, cid, oid)?.omap_header.clone())
-    }
-
-    fn omap_get(&mut self, tag: Tag, cid: Cid, oid: &Oid, key: &[u8]) -> Result<Option<Bytes>, ReadError> {
-        let id = self.whole_object(tag, cid, oid, |l| l.omap)?;
-        self.with_meta(tag, |m| m.omap_get(id, key))
-    }
-
-    fn omap_range(
-        &mut self,
-        tag: Tag,
-        cid: Cid,
-        oid: &Oid,
-        from: &[u8],
-        after: bool,
-        max_entries: usize,
-        max_bytes: usize,
-    ) -> Result<OmapPage, ReadError> {
-        let id = self.whole_object(tag, cid, oid, |l| l.omap)?;
-        // One additional entry shows whether more follow.
-        let ahead = Ahead { entries: (max_entries as u64).saturating_add(1), leaves: self.leaves_ahead(tag) };
-        self.with_meta(tag, |m| {
-            let mut page = OmapPage::default();
-            let mut bytes = 0;
-            m.omap_scan(id, from, after, ahead, |e: Entry<'_>| {
-                if page.entries.len() >= max_entries || (bytes >= max_bytes && !page.entries.is_empty()) {
-                    page.more = true;
-                    return false;
-                }
-                bytes += e.len();
-                page.entries.push(e.pair());
-                true
-            })?;
-            Some(page)
-        })
-    }
-
-    fn list(
-        &mut self,
-        tag: Tag,
-        cid: Cid,
-        start: &Oid,
-        end: Option<&Oid>,
-        max: usize,
-    ) -> Result<(Vec<Oid>, Option<Oid>), ReadError> {
-        self.in_order(tag)?;
-        let coll = self.meta.coll(cid).ok_or(ReadError::NoObject)?;
-        self.with_meta(tag, |m| m.list(coll, start, end.map(|e| &**e), max))
-    }
-
-    fn log_entries(&mut self, tag: Tag, cid: Cid, after: Eversion) -> Result<Vec<(Eversion, Bytes)>, ReadError> {
-        self.in_order(tag)?;
-        let coll = self.meta.coll(cid).ok_or(ReadError::NoObject)?;
-        self.with_meta(tag, |m| m.log_after(coll, after))
-    }
-
-    fn kept(&mut self, tag: Tag, cid: Cid, oid: &Oid, version: Eversion) -> Result<bool, ReadError> {
-        let id = self.object(tag, cid, oid)?;
-        Ok(self.with_meta(tag, |m| m.size_kept(id, version))?.is_some())
-    }
-
-    fn pg_info(&mut self, tag: Tag, cid: Cid) -> Result<Option<Bytes>, ReadError> {
-        self.in_order(tag)?;
-        let coll = self.meta.coll(cid).ok_or(ReadError::NoObject)?;
-        Ok(self.meta.colls.get(coll as usize).and_then(|c| c.info.as_deref()).map(Bytes::copy_from_slice))
-    }
-
-    fn prepare(&mut self, tag: Tag, txn: &Transaction) -> Result<(), ReadError> {
-        self.in_order(tag)?;
-        self.prepare_txn(tag, txn, false)
-    }
-
-    fn prepare_own(&mut self, tag: Tag, txn: &Transaction) -> Result<(), ReadError> {
-        self.in_order(tag)?;
-        self.prepare_txn(tag, txn, true)
-    }
-
-    fn submit(&mut self, tag: Tag, txn: Transaction) {
-        self.perform_txn(tag, txn);
-    }
-
-    fn set_compression(&mut self, pool: PoolId, how: Option<Compression>) {
-        self.compress_pool(pool, how);
-    }
-
-    fn compressed(&self) -> Vec<(PoolId, u64, u64)> {
-        let bytes = |n: i64| n.max(0) as u64 * BLOCK;
-        let pools = self.meta.packed_pools().into_iter();
-        pools.filter_map(|(pool, p)| Some((pool?, bytes(p.original), bytes(p.stored)))).collect()
-    }
-
-    fn foresee(&mut self, hash: u32, off: u64) {
-        self.meta.foresee(hash, off / BLOCK);
-    }
-
-    fn release(&mut self, tag: Tag) {
-        self.end_plan(tag);
-    }
-
-    fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
-    }
-
-    fn frame_max(&self) -> usize {
-        // A record of its own in the frame.
-        self.log.ring.payload_max().saturating_sub(crate::txn::RECORD_BYTES)
-    }
-
-    fn is_short(&self) -> bool {
-        self.room.short
-    }
-
-    fn statfs(&self) -> Statfs {
-        // What the next checkpoints release is available, and so is what the host fills.
-        let coming = (self.space.lent() + self.space.coming()) * BLOCK;
-        let total = self.space.total() * BLOCK;
-        let metadata = (self.meta.alloc.page_blocks().max(0) as u64 + self.log.ring.blocks) * BLOCK;
-        let used = total.saturating_sub(self.space.unreserved() * BLOCK + coming);
-        let usage = self.meta.usage();
-        Statfs {
-            total,
-            available: self.space.available() * BLOCK + coming,
-            allocated: used.saturating_sub(self.space.metadata() * BLOCK),
-            stored: usage.stored,
-            omap: usage.omap,
-            metadata,
-        }
-    }
-
-    fn beside(&self, a: Cid, b: Cid) -> bool {
-        let shard = |c| self.meta.coll(c).and_then(|c| self.meta.colls.get(c as usize)).map(|c| c.shard);
-        shard(a).is_some_and(|s| shard(b) == Some(s))
-    }
-
-    fn collection_usage(&self, cid: Cid) -> (u64, u64, u64) {
-        let u = self.meta.coll(cid).and_then(|c| self.meta.colls.get(c as usize)).map(|c| c.usage);
-        u.map_or((0, 0, 0), |u| (u.objects, u.stored, u.omap))
     }
 }

@@ -16,14 +16,14 @@ use crate::meta::asking::Answer;
 use crate::meta::staging::Staged;
 use crate::meta::tree::Shard;
 use crate::meta::used;
-use crate::space::{Space, Stream};
+use crate::space::Space;
 use crate::superblock::{BlobPtr, Root, Superblock};
 use crate::wal::{Kind, Ring, short_uuid};
 use base::crc::{SEED, crc32c};
 use base::errno::{EIO, Errno};
 use base::planted::{Bug, acts};
 use bytes::{Bytes, BytesMut};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -360,28 +360,22 @@ impl Store {
             sb: sb.clone(),
             space,
             meta,
-            small: Stream::reusing(),
-            large: Stream::default(),
+            streams: super::Streams::new(),
             filling: super::fill::Filling::default(),
             log: super::Log::new(ring, end.lsn),
             io: super::Requests::default(),
             events: VecDeque::new(),
-            plans: FxHashMap::default(),
-            plan_gen: 0,
+            plans: super::Plans::default(),
             cache: super::BlockCache::new(cfg.cache_bytes.saturating_add(cfg.data_bytes)),
             checkpoint: super::Checkpoint::default(),
             needs: super::Needs::default(),
-            parked: Vec::new(),
             room: super::room::Room::default(),
             changes: 0,
-            meta_held: 0,
             suspended: None,
             growing: None,
-            compression: Vec::new(),
-            packer: Default::default(),
+            compressor: super::Compressor::default(),
             health: Health::Ok,
             counters: Default::default(),
-            packing: Default::default(),
             replayed: end.replayed,
             cfg: cfg.clone(),
         }

@@ -12,11 +12,12 @@
 //! Before the first extent of a store, a checkpoint makes a root with the feature's bit durable.
 
 use super::Store;
+use super::config::Packing;
 use super::perform::{Applied, Run};
 use super::prepare::sources;
 use super::read::Resident;
 use crate::api::{ReadError, Tag};
-use crate::compress::Compression;
+use crate::compress::{Compression, Packer};
 use crate::key::{Cid, Oid};
 use crate::layout::{BLOCK, BLOCK_LEN, COMPRESSION};
 use crate::meta::Meta;
@@ -25,6 +26,7 @@ use crate::meta::map::{EXTENT_MAX, PACKED, Ptr, UNKEPT, block_crc};
 use crate::meta::packed::Extent;
 use crate::space::push_run;
 use crate::txn::{Op, RECORD_BYTES};
+use base::PoolId;
 use base::errno::EIO;
 use bytes::{Bytes, BytesMut};
 use smallvec::SmallVec;
@@ -36,6 +38,27 @@ pub(super) type Packs = SmallVec<[(usize, Compression); 1]>;
 const REST_BYTES: usize = 64;
 /// More log bytes of an extent than of plain blocks, for each of its blocks; the fewest blocks are two.
 const EXTENT_BYTES: usize = 24;
+
+/// How a store compresses data.
+#[derive(Default)]
+pub(super) struct Compressor {
+    /// Settings of pools; few have any.
+    pools: Vec<(PoolId, Compression)>,
+    packer: Box<Packer>,
+    counts: Packing,
+}
+
+impl Compressor {
+    /// True if no pool is compressed.
+    pub(super) fn is_off(&self) -> bool {
+        self.pools.is_empty()
+    }
+
+    /// Counts of the pieces that were to be compressed.
+    pub(super) fn counts(&self) -> Packing {
+        self.counts
+    }
+}
 
 /// An extent that the running operation cuts, or reads.
 #[derive(Debug)]
@@ -114,9 +137,9 @@ impl Meta {
 
 impl Store {
     /// Sets how data of a pool is compressed from now on; `None`: not at all.
-    pub(super) fn compress_pool(&mut self, pool: base::PoolId, how: Option<Compression>) {
-        self.compression.retain(|(p, _)| *p != pool);
-        self.compression.extend(how.map(|h| (pool, h)));
+    pub(super) fn compress_pool(&mut self, pool: PoolId, how: Option<Compression>) {
+        self.compressor.pools.retain(|(p, _)| *p != pool);
+        self.compressor.pools.extend(how.map(|h| (pool, h)));
     }
 
     /// The writes of a transaction that are compressed. No later operation of the transaction may need or cut them.
@@ -126,7 +149,7 @@ impl Store {
         for (at, op) in ops.iter().enumerate() {
             let Op::Write { cid: cid @ Cid::Pg(pg), oid, off, data, .. } = op else { continue };
             let end = off + data.len() as u64;
-            let Some((_, how)) = self.compression.iter().find(|(p, _)| *p == pg.pg.pool) else { continue };
+            let Some((_, how)) = self.compressor.pools.iter().find(|(p, _)| *p == pg.pg.pool) else { continue };
             let how = *how;
             if (data.len() as u64) < how.blocks_min() * BLOCK {
                 continue;
@@ -258,7 +281,7 @@ impl Store {
                 _ => return Err(format!("block {b} of object slot {id} is not in memory")),
             }
         }
-        let data = self.packer.unpack(&stored, e.end - e.first);
+        let data = self.compressor.packer.unpack(&stored, e.end - e.first);
         data.ok_or_else(|| format!("the compressed extent at block {} of object slot {id} is malformed", e.first))
     }
 
@@ -410,13 +433,13 @@ impl Store {
             let next = ((block / grid + 1) * grid).min(last);
             let piece = part(block * BLOCK, next * BLOCK);
             if next - block >= how.blocks_min() {
-                if let Some(stored) = self.packer.pack(&how, &piece) {
-                    self.packing.packed += 1;
+                if let Some(stored) = self.compressor.packer.pack(&how, &piece) {
+                    self.compressor.counts.packed += 1;
                     self.write(run, cid, oid, id, plain, part(plain, block * BLOCK))?;
                     self.put_extent(run, cid, oid, id, block, next, stored)?;
                     plain = next * BLOCK;
                 } else {
-                    self.packing.unpackable += 1;
+                    self.compressor.counts.unpackable += 1;
                 }
             }
             block = next;
@@ -516,7 +539,7 @@ impl Store {
                 Part::Plain(d) => (Some(d), 1),
                 Part::Packed(e, blocks) => {
                     let stored = blocks.concat();
-                    let Some(d) = self.packer.unpack(&stored, e.end - e.first) else {
+                    let Some(d) = self.compressor.packer.unpack(&stored, e.end - e.first) else {
                         let ptr = map.get((b - first) as usize).map_or(Ptr::HOLE, |e| e.0);
                         return Err(self.bad_block(id, b, ptr, EIO, "malformed compressed data"));
                     };

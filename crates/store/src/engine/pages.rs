@@ -99,7 +99,7 @@ impl Store {
     /// is repeated from its start whenever a leaf is missing; so the more it has brought, the more it requests. Half of
     /// what it may have staged at once is the limit.
     pub(super) fn leaves_ahead(&self, tag: Tag) -> usize {
-        let brought = self.plans.get(&tag).map_or(0, |p| p.pages.len());
+        let brought = self.plans.get(tag).map_or(0, |p| p.pages.len());
         let room = self.cfg.meta_bytes / BROUGHT_SHARE / 2 / LEAF_BYTES;
         if brought < WALK_PAGES { 0 } else { (brought / 2).min(room).min(AHEAD_MAX) }
     }
@@ -224,7 +224,7 @@ impl Store {
         }
         let mut wanted = false;
         for (tag, plan) in &l.waiters {
-            let Some(p) = self.plans.get_mut(tag).filter(|p| p.id == *plan) else { continue };
+            let Some(p) = self.plans.get_mut(*tag).filter(|p| p.id == *plan) else { continue };
             wanted = true;
             p.outstanding -= 1;
             if p.outstanding == 0 && p.writing == 0 && !wake(&mut self.suspended, *tag) {

@@ -99,7 +99,7 @@ impl Store {
             self.events.push_back(Event::Durable(tag, Err(e)));
             return;
         }
-        if !self.plans.get(&tag).is_some_and(|p| p.prepared) {
+        if !self.plans.get(tag).is_some_and(|p| p.prepared) {
             // The caller did not prepare the transaction: prepare it now, and refuse it if it would have to
             // wait.
             if let Err(e) = self.prepare_txn(tag, &txn, false) {
@@ -111,7 +111,7 @@ impl Store {
         }
         self.counters.txns += 1;
         let changes = self.changes;
-        let taken = self.plans.get_mut(&tag).map(|p| {
+        let taken = self.plans.get_mut(tag).map(|p| {
             let same = p.changes == changes;
             let log = std::mem::take(&mut p.log_bytes);
             let blocks = (std::mem::take(&mut p.pool), std::mem::take(&mut p.early));
@@ -119,7 +119,7 @@ impl Store {
             (reserved, blocks, (p.sure, same), log, std::mem::take(&mut p.packs))
         });
         let ((mut reserved, for_meta), (pool, early), (sure, same), mut log, packs) = taken.unwrap_or_default();
-        self.meta_held += for_meta;
+        self.room.hold(for_meta);
         self.log.promise(log, 0);
         if !same {
             let given = pool.iter().chain(early.iter().flat_map(|e| &e.runs)).map(|r| u64::from(r.1)).sum::<u64>();

@@ -239,7 +239,7 @@ impl Store {
                 self.meta.may_merge(c, d, *first).map_err(|e| refuse(e, "collections can't be merged"))?;
             }
         }
-        let packs = if self.compression.is_empty() { Packs::new() } else { self.plan_packs(tag, &txn.ops)? };
+        let packs = if self.compressor.is_off() { Packs::new() } else { self.plan_packs(tag, &txn.ops)? };
         let counts = counts_new_blocks(txn, needs);
         self.check_early(tag, &txn.ops, !counts)?;
         let cut = if edge || self.meta.packs { self.bring_edges(tag, bring)? } else { 0 };
@@ -274,7 +274,7 @@ impl Store {
         let have: u64 = self.plan(tag).pool.iter().map(|r| u64::from(r.1)).sum();
         if have < blocks {
             let mut runs = crate::space::Runs::new();
-            let got = self.space.take(&mut self.small, blocks - have, &mut runs);
+            let got = self.space.take(self.streams.small(), blocks - have, &mut runs);
             let p = self.plan(tag);
             p.reserved = p.reserved.saturating_sub(got);
             p.pool.extend(runs);
@@ -354,7 +354,7 @@ impl Store {
 
     /// Checks that the open frame, with this record and those already promised, fits a frame and the ring.
     fn room_in_log(&mut self, tag: Tag, bytes: usize) -> Result<(), ReadError> {
-        let own = self.plans.get(&tag).map_or(0, |p| p.log_bytes);
+        let own = self.plans.get(tag).map_or(0, |p| p.log_bytes);
         let (promised, plans) = (self.log.promised - own + bytes, self.log.promises + u64::from(own == 0));
         if self.log.payload.len() + promised > self.log.ring.payload_max() {
             self.close_frame();

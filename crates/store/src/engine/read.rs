@@ -95,6 +95,13 @@ pub(super) struct Plan {
     pub(super) changes: u64,
 }
 
+impl Plan {
+    /// A plan of that number, which has read nothing.
+    pub(super) fn new(id: u64) -> Self {
+        Self { id, ..Self::default() }
+    }
+}
+
 /// State of a block in memory.
 pub(super) enum Resident {
     Data(Bytes),
@@ -109,15 +116,11 @@ fn zeros(len: usize) -> Bytes {
 
 impl Store {
     pub(super) fn plan(&mut self, tag: Tag) -> &mut Plan {
-        let gen_ = &mut self.plan_gen;
-        self.plans.entry(tag).or_insert_with(|| {
-            *gen_ += 1;
-            Plan { id: *gen_, ..Plan::default() }
-        })
+        self.plans.of(tag)
     }
 
     pub(super) fn end_plan(&mut self, tag: Tag) {
-        if let Some(p) = self.plans.remove(&tag) {
+        if let Some(p) = self.plans.remove(tag) {
             self.space.unreserve(p.reserved + p.for_meta);
             self.log.promise(p.log_bytes, 0);
             for (first, n) in p.pool {
@@ -129,9 +132,7 @@ impl Store {
                 self.drop_early(tag, p.id, p.early);
             }
         }
-        if !self.parked.is_empty() {
-            self.parked.retain(|t| *t != tag);
-        }
+        self.room.forget(tag);
         if let Some(s) = &mut self.suspended {
             s.waiting.retain(|t| *t != tag);
         }
@@ -142,7 +143,7 @@ impl Store {
     }
 
     pub(super) fn read_done(&mut self, tag: Tag, plan: u64, first: u64, n: u32, result: Result<Bytes, Errno>) {
-        let Some(p) = self.plans.get_mut(&tag).filter(|p| p.id == plan) else { return };
+        let Some(p) = self.plans.get_mut(tag).filter(|p| p.id == plan) else { return };
         let Some(pin) = p.pins.0.get_mut(&first).filter(|x| x.n == n && x.data.is_none()) else { return };
         let whole = |b: Bytes| if b.len() as u64 == u64::from(n) * BLOCK { Ok(b) } else { Err(errno::EIO) };
         pin.data = Some(result.and_then(whole));
@@ -176,7 +177,7 @@ impl Store {
             return Resident::Data(b);
         }
         let good = |b: &[u8]| block_crc(birth, block, ptr.version(), b) == crc;
-        if let Some(p) = self.plans.get_mut(&tag) {
+        if let Some(p) = self.plans.get_mut(tag) {
             let phys = ptr.phys();
             if let Some((first, pin)) = p.pins.of(phys) {
                 match &pin.data {
@@ -215,7 +216,7 @@ impl Store {
 
     /// True if a plan reads past the cache.
     pub(super) fn reads_device(&self, tag: Tag) -> bool {
-        self.plans.get(&tag).is_some_and(|p| p.from_device)
+        self.plans.get(tag).is_some_and(|p| p.from_device)
     }
 
     /// Pins a block for a plan.
@@ -231,7 +232,7 @@ impl Store {
     /// neighbours are read together: each request costs more than the blocks in between.
     pub(super) fn wait_for(&mut self, tag: Tag, mut missing: Vec<(u64, u32)>) -> ReadError {
         missing.sort_unstable();
-        let many = missing.len() >= MERGE_RUNS && self.plans.get(&tag).is_none_or(|p| !p.apart);
+        let many = missing.len() >= MERGE_RUNS && self.plans.get(tag).is_none_or(|p| !p.apart);
         let mut run: Option<(u64, u64, bool)> = None;
         for (first, n) in missing {
             let end = first + u64::from(n);
@@ -255,7 +256,7 @@ impl Store {
 
     /// True if a plan has read blocks of a range.
     fn has_pins(&self, tag: Tag, first: u64, end: u64) -> bool {
-        let Some(p) = self.plans.get(&tag) else { return false };
+        let Some(p) = self.plans.get(tag) else { return false };
         p.pins.of(first).is_some() || p.pins.0.range(first..end).next().is_some()
     }
 
@@ -340,7 +341,7 @@ impl Store {
         map: &[(Ptr, u32)],
     ) -> Option<Result<(Bytes, u32), ReadError>> {
         let (n, ptr) = (map.len() as u64, map.first()?.0);
-        let Some(p) = self.plans.get(&tag).filter(|p| !p.pins.0.is_empty()) else {
+        let Some(p) = self.plans.get(tag).filter(|p| !p.pins.0.is_empty()) else {
             if let Some(b) = self.cached_run(tag, birth, b0, map) {
                 return Some(Ok(b));
             }
@@ -452,7 +453,7 @@ impl Store {
             return Err(self.wait_for(tag, missing));
         }
         let data = out.freeze();
-        let read = self.plans.get(&tag).is_some_and(|p| !p.pins.0.is_empty() && !p.from_device);
+        let read = self.plans.get(tag).is_some_and(|p| !p.pins.0.is_empty() && !p.from_device);
         if read && map.len() as u64 > cache::READ_BLOCKS_MAX {
             self.cache.keep_read(birth, b0, map, &data);
         }

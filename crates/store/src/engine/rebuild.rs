@@ -15,8 +15,10 @@
 //!  2. Sums tell which objects have lost data: those of onodes against those of the leaves found, and those of
 //!     a collection's record against its onodes.
 
+mod walk;
+
 use super::format::probe_to_change;
-use super::open::{OpenError, newest_root, relayout, stores_of, with_pages};
+use super::open::{OpenError, newest_root, relayout, stores_of};
 use super::replay::{LogEnd, replay};
 use super::{Config, Device};
 use crate::key::{Cid, ObjectName, Oid};
@@ -28,12 +30,12 @@ use crate::meta::omap::Omap;
 use crate::meta::packed::Packed;
 use crate::meta::page::{Body, Sum};
 use crate::meta::salvage::{Salvage, whole_group};
-use crate::meta::tree::{Leaves, NONE, Shard};
+use crate::meta::scan::Leaves;
+use crate::meta::tree::{NONE, Shard};
 use crate::meta::undo::Undo;
 use crate::meta::{Meta, Usage, used};
 use crate::space::{Space, blocks_of, continues};
 use crate::superblock::{BlobPtr, Root, Superblock};
-use base::errno::EIO;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -68,31 +70,6 @@ struct Gap {
     leaf: bool,
 }
 
-impl Gap {
-    /// True if the page may have held keys of this kind and group.
-    fn touches(&self, hi: u64) -> bool {
-        if self.leaf {
-            return self.first.hi == hi;
-        }
-        // A group begins at position 0 or later.
-        self.first.hi <= hi
-            && self.end.as_ref().is_none_or(|e| hi < e.hi || (hi == e.hi && (e.lo > 0 || !e.rest.is_empty())))
-    }
-
-    /// True if the page may have held keys of this kind.
-    fn touches_kind(&self, kind: u64) -> bool {
-        let last = self.end.as_ref().map_or(u64::MAX, |e| key::kind_of(e.hi));
-        if self.leaf {
-            key::kind_of(self.first.hi) == kind
-        } else {
-            (key::kind_of(self.first.hi)..=last).contains(&kind)
-        }
-    }
-}
-
-/// Most bytes of memory for omap keys that are taken out of leaves at once.
-const STRAYS_BYTES_MAX: usize = 4 << 20;
-
 /// Item that a walk visits.
 enum At<'a> {
     /// Location of a page, readable or not.
@@ -110,18 +87,6 @@ struct Unread {
     words: Vec<String>,
 }
 
-impl Unread {
-    fn add(&mut self, e: OpenError, gap: Gap) -> Result<(), OpenError> {
-        // Only unreadable sectors and corrupt pages count as lost; other errors end the repair.
-        if matches!(e, OpenError::Io(errno, _) if errno != EIO) {
-            return Err(e);
-        }
-        self.words.push(e.to_string());
-        self.gaps.push(gap);
-        Ok(())
-    }
-}
-
 /// Tree of a shard, with the device it is on.
 struct Tree<'a> {
     dev: &'a mut dyn Device,
@@ -130,102 +95,8 @@ struct Tree<'a> {
     budget: usize,
 }
 
-impl Tree<'_> {
-    fn with_pages<T>(&mut self, f: impl FnMut(&mut Meta) -> Option<T>) -> Result<T, OpenError> {
-        with_pages(self.dev, self.m, f)
-    }
-
-    /// Reads a page, and tries a second time after an error.
-    fn page(&mut self, f: impl Fn(&mut Meta) -> Option<u32>) -> Result<u32, OpenError> {
-        self.with_pages(&f).or_else(|_| self.with_pages(&f))
-    }
-
-    /// Walks the tree in key order, reading leaves of these kinds. Removes unreadable pages from the tree.
-    fn walk(&mut self, kinds: &[u64], visit: &mut Visit<'_>) -> Result<Unread, OpenError> {
-        let mut unread = Unread::default();
-        let Some(s) = self.m.shards.get(usize::from(self.shard)) else { return Ok(unread) };
-        if s.page == NONE && s.loc.runs.is_empty() {
-            return Ok(unread);
-        }
-        let (loc, shard) = (s.loc.clone(), self.shard);
-        visit(self, At::Place(&loc))?;
-        match self.page(|m| m.root(shard)) {
-            Ok(root) => {
-                if self.inner(kinds, visit, &mut unread, root, (None, None))? {
-                    self.m.forget_tree(shard);
-                }
-            }
-            Err(e) => {
-                unread.add(e, Gap { first: Sep::default(), end: None, leaf: false })?;
-                self.m.forget_tree(shard);
-            }
-        }
-        self.m.prune();
-        Ok(unread)
-    }
-
-    /// Like [`Tree::walk`] for a tree that was cleaned: an unreadable page is an error.
-    fn walk_whole(&mut self, kinds: &[u64], visit: &mut Visit<'_>) -> Result<(), OpenError> {
-        match self.walk(kinds, visit)?.words.into_iter().next() {
-            Some(w) => Err(OpenError::Damaged(w)),
-            None => Ok(()),
-        }
-    }
-
-    /// Walks a page with keys in these bounds. Returns true if the page has become empty and must be removed.
-    fn inner(
-        &mut self,
-        kinds: &[u64],
-        visit: &mut Visit<'_>,
-        unread: &mut Unread,
-        page: u32,
-        (start, end): Bounds<'_>,
-    ) -> Result<bool, OpenError> {
-        if let Some(p) = self.m.pages.get_mut(page as usize) {
-            p.pins += 1;
-        }
-        let mut at = 0;
-        while let Some((sep, loc)) =
-            self.m.inner(page).and_then(|n| Some((n.seps.get(at)?, n.kids.get(at)?.loc.clone())))
-        {
-            let next = self.m.inner(page).and_then(|n| n.seps.get(at + 1));
-            let leaf = self.m.level(page) == Some(1);
-            // Above leaves, the first kid also holds keys below its separator.
-            let first = if at > 0 || leaf { sep.clone() } else { start.cloned().unwrap_or_default() };
-            let bounds = (Some(&first), next.as_ref().or(end));
-            visit(self, At::Place(&loc))?;
-            if leaf && !kinds.contains(&key::kind_of(sep.hi)) {
-                visit(self, At::Leaf(sep.hi, None, bounds))?;
-                at += 1;
-                continue;
-            }
-            match self.page(|m| m.kid(page, at)) {
-                Ok(kid) if leaf => {
-                    visit(self, At::Leaf(sep.hi, Some(kid), bounds))?;
-                    at += 1;
-                }
-                Ok(kid) => {
-                    if self.inner(kinds, visit, unread, kid, bounds)? {
-                        self.m.remove_kid(page, at);
-                    } else {
-                        at += 1;
-                    }
-                }
-                Err(e) => {
-                    self.m.remove_kid(page, at);
-                    unread.add(e, Gap { first, end: next.or_else(|| end.cloned()), leaf })?;
-                }
-            }
-            self.m.evict(self.budget);
-        }
-        let mut hollow = false;
-        if let Some(p) = self.m.pages.get_mut(page as usize) {
-            p.pins -= 1;
-            hollow = p.level > 1 && matches!(&p.body, Body::Inner(n) if n.kids.is_empty());
-        }
-        Ok(hollow)
-    }
-}
+/// Most bytes of memory for omap keys that are taken out of leaves at once.
+const STRAYS_BYTES_MAX: usize = 4 << 20;
 
 /// Sums whose mismatch shows a loss.
 #[derive(Default)]

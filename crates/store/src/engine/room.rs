@@ -32,15 +32,13 @@ const REST_BLOCKS_MIN: u64 = 1 << 8;
 const MUCH: u64 = 64;
 const MUCH_IF_ALMOST_FULL: u64 = 512;
 const ALMOST_FULL: u64 = 16;
-/// Least blocks of a write for which a contiguous run is searched.
-const LARGE_BLOCKS: u64 = 16;
 /// Fewest blocks that are much on an almost full device (16 MiB), so that its checkpoints are few.
 const MUCH_BLOCKS_MIN: u64 = 1 << 12;
 
 impl Store {
     /// Reserves space for the data and for the metadata that the transaction makes dirty.
     pub(super) fn room_on_device(&mut self, tag: Tag, blocks: u64, keep: u64, effect: Effect) -> Result<(), ReadError> {
-        let (data, for_meta) = self.plans.get(&tag).map_or((0, 0), |p| {
+        let (data, for_meta) = self.plans.get(tag).map_or((0, 0), |p| {
             let early = p.early.iter().flat_map(|e| &e.runs);
             let given: u64 = p.pool.iter().chain(early).map(|r| u64::from(r.1)).sum();
             (p.reserved + given, p.for_meta)
@@ -87,15 +85,14 @@ impl Store {
     /// Counts the dirty pages, and gives back the blocks that were reserved for them.
     pub(super) fn settle_headroom(&mut self) {
         self.meta.update_headroom();
-        self.space.unreserve(std::mem::take(&mut self.meta_held));
+        self.space.unreserve(std::mem::take(&mut self.room.held));
     }
 
     /// Wakes the parked plans after a checkpoint has made room.
     pub(super) fn unpark(&mut self) {
-        for t in std::mem::take(&mut self.parked) {
-            self.events.push_back(Event::Ready(t));
-        }
+        self.events.extend(self.room.take_waiting().into_iter().map(Event::Ready));
     }
+
     /// Blocks that this store's checkpoints will release.
     fn own_coming(&self) -> u64 {
         self.meta.alloc.leaving_blocks() + self.checkpoint.to_release()
@@ -109,7 +106,7 @@ impl Store {
         if spare + self.own_coming() + self.meta.alloc.for_dirty() + self.with_host() >= n {
             return true;
         }
-        let waits = self.plans.get(&tag).map_or(0, |p| p.waits_for_space);
+        let waits = self.plans.get(tag).map_or(0, |p| p.waits_for_space);
         let again = waits < WAITS_MAX || matches!(effect, Effect::Own | Effect::MakesRoom);
         again && spare + self.space.coming() + self.space.for_dirty() + self.space.lent() >= n
     }
@@ -160,7 +157,7 @@ impl Store {
             self.room.presses = presses;
             self.checkpoint.urgent |= self.meta.alloc.freed_blocks() + self.meta.alloc.for_dirty() > 0;
         }
-        if !self.parked.is_empty() && self.space.releases() != self.room.releases {
+        if !self.room.waiting.is_empty() && self.space.releases() != self.room.releases {
             self.unpark();
         }
     }
@@ -175,13 +172,13 @@ impl Store {
     fn park_since(&mut self, tag: Tag, releases: u64) -> ReadError {
         self.counters.stalls += 1;
         self.room.releases = self.room.releases.min(releases);
-        if self.parked.is_empty() {
+        if self.room.waiting.is_empty() {
             self.room.releases = releases;
         }
         // Without a plan, the end of the request would go unnoticed.
         self.plan(tag);
-        if !self.parked.contains(&tag) {
-            self.parked.push(tag);
+        if !self.room.waits(tag) {
+            self.room.waiting.push(tag);
         }
         ReadError::Wait
     }
@@ -214,8 +211,7 @@ impl Store {
                 }
                 run.reserved += more;
             }
-            let stream = if n < LARGE_BLOCKS { &mut self.small } else { &mut self.large };
-            if self.space.take(stream, need, &mut runs) < need {
+            if self.space.take(self.streams.of_blocks(n), need, &mut runs) < need {
                 return Err("reserved space is gone".into());
             }
             run.reserved -= need;
@@ -224,7 +220,7 @@ impl Store {
     }
 }
 
-/// A store's view of the space that it shares with others.
+/// A store's view of the space that it shares with others, and the plans that wait for room in it.
 #[derive(Debug, Default)]
 pub(super) struct Room {
     /// This store's part of `Space::coming`.
@@ -235,5 +231,47 @@ pub(super) struct Room {
     /// Calls of [`Store::confirm`] since the last frame.
     quiet: u32,
     /// The host wants no growing writes of clients.
-    pub(super) short: bool,
+    short: bool,
+    /// Plans that wait for a checkpoint to make room.
+    waiting: Vec<Tag>,
+    /// Blocks reserved for metadata that this turn made dirty, until the turn's end counts it.
+    held: u64,
+}
+
+impl Room {
+    /// True if the host wants no growing writes of clients.
+    pub(super) fn is_short(&self) -> bool {
+        self.short
+    }
+
+    pub(super) fn set_short(&mut self, short: bool) {
+        self.short = short;
+    }
+
+    /// Keeps blocks for metadata that was made dirty until the turn's end.
+    pub(super) fn hold(&mut self, blocks: u64) {
+        self.held += blocks;
+    }
+
+    /// Blocks kept for metadata that this turn made dirty.
+    pub(super) fn for_dirty(&self) -> u64 {
+        self.held
+    }
+
+    /// The plans that wait, which do so no longer.
+    pub(super) fn take_waiting(&mut self) -> Vec<Tag> {
+        std::mem::take(&mut self.waiting)
+    }
+
+    /// True if the plan waits for room.
+    pub(super) fn waits(&self, tag: Tag) -> bool {
+        self.waiting.contains(&tag)
+    }
+
+    /// Drops a plan that may wait.
+    pub(super) fn forget(&mut self, tag: Tag) {
+        if !self.waiting.is_empty() {
+            self.waiting.retain(|t| *t != tag);
+        }
+    }
 }

@@ -5,8 +5,8 @@
 //!
 //! Independent parts: `numbers` (of objects), `colls` (collections), `table` (onodes by slot), `cache` (pages
 //! by slot), `staging` (pages read), `asking` (questions and answers), `alloc` (blocks), `writeback` (dirty
-//! pages and writes in flight). Parts that join them: `tree` (places of pages), `page` (content and stored
-//! form); by kind `objects`, `parts`, `omap`, `blocks` (data of an object), `refs` (reference counts of shared
+//! pages and writes in flight). Parts that join them: `tree` (places of pages), `inner` (pages of pointers), `scan`
+//! (ranges of the tree), `page` (content and stored form); by kind `objects`, `parts`, `omap`, `blocks` (data of an object), `refs` (reference counts of shared
 //! blocks), `pglog`, `undo`; `need` (pages that changes need), `apply` (changes) and `salvage` (work on damaged
 //! metadata).
 //!
@@ -22,6 +22,7 @@ pub(crate) mod cache;
 pub(crate) mod change;
 pub(crate) mod colls;
 pub(crate) mod entries;
+pub(crate) mod inner;
 pub(crate) mod key;
 pub(crate) mod leaf;
 pub(crate) mod map;
@@ -36,11 +37,13 @@ pub(crate) mod parts;
 pub(crate) mod pglog;
 pub(crate) mod refs;
 pub(crate) mod salvage;
+pub(crate) mod scan;
 mod seps;
 pub(crate) mod staging;
 pub(crate) mod table;
 pub(crate) mod tree;
 pub(crate) mod undo;
+pub(crate) mod undo_record;
 pub(crate) mod used;
 pub(crate) mod writeback;
 

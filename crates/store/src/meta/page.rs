@@ -17,11 +17,12 @@
 
 use super::change::Change;
 use super::entries::LogEntries;
+use super::inner::Inner;
 use super::key::{self, Sep};
 use super::leaf::Leaf;
 use super::map::{Chunk, Late};
-use super::tree::{Inner, NONE};
-use super::{Meta, refs, undo};
+use super::tree::NONE;
+use super::{Meta, refs, undo_record};
 use crate::codec::{Get, Malformed, Put};
 use crate::key::Cid;
 use crate::layout::BLOCK;
@@ -383,7 +384,7 @@ impl Meta {
             key::UNDO => {
                 let entries = LogEntries::decode(&mut r)?;
                 for (_, e) in entries.iter() {
-                    if undo::decode(e, &self.layout)?.is_empty() {
+                    if undo_record::decode(e, &self.layout)?.is_empty() {
                         return r.bad();
                     }
                 }

@@ -12,7 +12,8 @@
 
 use super::key::{self, Key, object_lo};
 use super::page::Sum;
-use super::tree::{Leaves, NONE, Span};
+use super::scan::{Leaves, Span};
+use super::tree::NONE;
 use super::{Coll, Meta, Part, Parts, Usage};
 use crate::codec::{Get, Malformed, Put};
 use crate::key::{Cid, ObjectName, Oid};

@@ -7,7 +7,8 @@ use super::Meta;
 use super::entries::{FAR, LogEntries};
 use super::key::{self, Key};
 use super::page::Body;
-use super::tree::{Leaves, Seek, Span};
+use super::scan::{Leaves, Span};
+use super::tree::Seek;
 use base::Eversion;
 use bytes::Bytes;
 

@@ -1,0 +1,42 @@
+//! The plans of all tags.
+//!
+//! Invariant: no two plans of a store have the same id, so a completion of a released plan finds no other one.
+
+use super::read::Plan;
+use crate::api::Tag;
+use rustc_hash::FxHashMap;
+
+/// State of each tag that has not been released.
+#[derive(Debug, Default)]
+pub(super) struct Plans {
+    all: FxHashMap<Tag, Plan>,
+    /// Id of the newest plan.
+    newest: u64,
+}
+
+impl Plans {
+    /// The plan of a tag; a new one if it has none.
+    pub(super) fn of(&mut self, tag: Tag) -> &mut Plan {
+        let newest = &mut self.newest;
+        self.all.entry(tag).or_insert_with(|| {
+            *newest += 1;
+            Plan::new(*newest)
+        })
+    }
+
+    pub(super) fn get(&self, tag: Tag) -> Option<&Plan> {
+        self.all.get(&tag)
+    }
+
+    pub(super) fn get_mut(&mut self, tag: Tag) -> Option<&mut Plan> {
+        self.all.get_mut(&tag)
+    }
+
+    pub(super) fn remove(&mut self, tag: Tag) -> Option<Plan> {
+        self.all.remove(&tag)
+    }
+
+    pub(super) fn values(&self) -> impl Iterator<Item = &Plan> {
+        self.all.values()
+    }
+}
