@@ -351,7 +351,7 @@ impl Net {
     /// bound of the first. Error: [`SendError::Gone`] if the connection has ended.
     pub fn report_drained(&self, conn: ConnId, bytes: usize) -> Result<(), SendError> {
         let c = self.inner.get(conn).ok_or(SendError::Gone)?;
-        c.drained_at.set(Some(bytes));
+        c.tell_drained(bytes);
         self.inner.mark_dirty(&c);
         Ok(())
     }
