@@ -348,3 +348,15 @@ pub fn with_flags(mut o: OsdOp, f: u32) -> OsdOp {
 pub fn decode<T: wire::Decode>(b: &Bytes) -> T {
     T::from_bytes(b).unwrap()
 }
+
+/// A page of at most three objects of a namespace.
+pub fn list_pg(w: &mut World, nspace: &'static [u8]) -> Bytes {
+    let mut op = encoded(OpCode::PGNLS, &base::HObject::min());
+    op.set_pgls(wire::msg::osd_op::PglsArgs { count: 3, start_epoch: 0 });
+    let mut r = w.request(1, "", vec![op]);
+    r.msg.hash = 0;
+    r.msg.locator.nspace = Bytes::from_static(nspace);
+    let r = w.call(r);
+    assert!(r.result >= 0);
+    r.ops[0].outdata.clone()
+}
