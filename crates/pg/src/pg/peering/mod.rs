@@ -26,7 +26,6 @@ use crate::info::PgInfo;
 use crate::interval::Prior;
 use crate::pace::Applying;
 use crate::per_peer::{PerOsd, PerPeer};
-use crate::pg::MemberState;
 use crate::pg::backend::Unacked;
 use crate::pg::recovery::backfill::Backfill;
 use crate::pg::recovery::incoming::Incoming;
@@ -129,6 +128,38 @@ impl Follower {
     /// State at the start of the interval, in which the primary's first write has number 1.
     fn new() -> Self {
         Self { next_write: 1, durable_write: 0, unstable: BTreeMap::new() }
+    }
+}
+
+/// State of the interval in a machine at rest.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct MemberState {
+    /// State as a member that follows its primary; none in the machine that leads.
+    follower: Option<Follower>,
+    others: Vec<OsdId>,
+    /// The members, each with what its log takes at once.
+    members: Vec<(PeerId, Option<u64>)>,
+    seq: u64,
+    told_stable: u64,
+    serves: bool,
+    incoming: Incoming,
+    stamps: Stamps,
+}
+
+impl MemberState {
+    /// True if the machine leads the interval.
+    pub(in crate::pg) fn leads(&self) -> bool {
+        self.follower.is_none()
+    }
+
+    /// OSDs of the PG other than this one.
+    pub(in crate::pg) fn others(&self) -> &[OsdId] {
+        &self.others
+    }
+
+    /// Times of the PG's states.
+    pub(in crate::pg) fn stamps(&self) -> &Stamps {
+        &self.stamps
     }
 }
 
@@ -345,10 +376,9 @@ impl Peers {
     }
 
     /// The state of a member or a primary at rest, for another machine of the PG.
-    pub(in crate::pg) fn hand_over(&self, bits: u32, others: Vec<OsdId>, stamps: Stamps) -> MemberState {
+    pub(in crate::pg) fn hand_over(&self, others: Vec<OsdId>, stamps: Stamps) -> MemberState {
         MemberState {
             follower: self.follower.clone(),
-            bits,
             others,
             members: self.members.iter().map(|(p, m)| (*p, m.frame)).collect(),
             seq: self.seq,

@@ -251,10 +251,10 @@ impl Pg {
         self.life.set_creation_told(created_told);
         self.recovery.set_forced(forced);
         self.journal.info_changed();
-        self.report.restore(counters, m.stamps.clone(), reported_seq);
-        self.maps.set_others(m.others.clone());
+        self.report.restore(counters, m.stamps().clone(), reported_seq);
+        self.maps.set_others(m.others().to_vec());
         self.forget_copies();
-        let leads = m.follower.is_none();
+        let leads = m.leads();
         self.peers.take_over(m, granted);
         self.life.enter(if leads { State::Active } else { State::ReplicaActive });
         tracing::info!(pg = %self.env.spg(), version = %self.journal.info().last_update, "the PG is on this reactor now");

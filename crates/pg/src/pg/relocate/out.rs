@@ -28,15 +28,10 @@ use crate::pg::ops::plan::Stage;
 use crate::pg::ops::plan::Verdict;
 use crate::pg::ops::work::RelocateWork;
 use crate::pg::ops::work::Work;
-use crate::pg::peering::Follower;
-use crate::pg::recovery::incoming::Incoming;
 use crate::pg::resize::index::INDEX_PAGE;
 use crate::pg::resize::merge_source::{Cursor, object_part};
 use crate::pg::{Pg, State, Turn};
-use crate::shards::PeerId;
-use crate::stats::Stamps;
 use crate::unreached::unreached;
-use base::OsdId;
 use base::errno::{EBUSY, EIO};
 use base::{Epoch, Eversion, HObject, Mono, Now};
 use std::collections::{BTreeSet, VecDeque};
@@ -45,22 +40,6 @@ use store::{ObjectStore, Oid, Op, ReadError};
 
 /// Objects per list.
 const LIST: usize = 64;
-
-/// State of the interval in a machine at rest.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct MemberState {
-    /// State as a member that follows its primary; none in the machine that leads.
-    pub(in crate::pg) follower: Option<Follower>,
-    pub(in crate::pg) bits: u32,
-    pub(in crate::pg) others: Vec<OsdId>,
-    /// The members, each with what its log takes at once.
-    pub(in crate::pg) members: Vec<(PeerId, Option<u64>)>,
-    pub(in crate::pg) seq: u64,
-    pub(in crate::pg) told_stable: u64,
-    pub(in crate::pg) serves: bool,
-    pub(in crate::pg) incoming: Incoming,
-    pub(in crate::pg) stamps: Stamps,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
@@ -558,7 +537,7 @@ impl Pg {
     }
 
     fn handover(&self) -> Handover {
-        let (leads, bits) = (*self.life.state() == State::Active, self.resize.bits());
+        let leads = *self.life.state() == State::Active;
         debug_assert_eq!(leads, !self.peers.is_member(), "a machine at rest leads or follows: {:?}", self.life.state());
         let (others, stamps) = (self.maps.others().to_vec(), self.report.stamps().clone());
         Handover {
@@ -567,7 +546,7 @@ impl Pg {
             log: self.journal.log().clone(),
             granted: self.peers.granted().clone(),
             watches: self.watches.clone(),
-            interval: self.peers.hand_over(bits, others, stamps),
+            interval: self.peers.hand_over(others, stamps),
             counters: *self.report.counters(),
             reported_seq: self.report.seq(),
             created_told: self.life.is_creation_told(),
