@@ -33,7 +33,7 @@ fn at_rest(seed: u64, shape: (u8, u8)) -> (Cluster, HObject, Vec<u64>) {
     let op = wire::msg::OsdOp::with_extent(wire::msg::OpCode::WRITEFULL, 0, data.len() as u64, data.into());
     let tid = c.ask(c.map().mapping().acting_primary.0, 1, 10, 0, vec![op]);
     c.run(1_000);
-    assert_eq!(c.answers.get(&tid).map(|a| a.result), Some(0));
+    assert_eq!(c.asked.answers.get(&tid).map(|a| a.result), Some(0));
     c.settle();
     let all: Vec<_> = (0..n).map(|o| shard(&mut c, o)).collect();
     let (name, _) = all[0].iter().max_by_key(|(_, (d, _))| d.len()).unwrap();
@@ -202,7 +202,7 @@ fn large_objects_are_rebuilt_part_by_part() {
             let primary = c.map().mapping().acting_primary.0;
             let tid = c.ask(primary, 1, 10 + i, 0, vec![op]);
             c.run(1_000);
-            assert_eq!(c.answers.get(&tid).map(|a| a.result), Some(0));
+            assert_eq!(c.asked.answers.get(&tid).map(|a| a.result), Some(0));
         }
         for round in 0..6 {
             let away = (round % n) + if round % 2 == 0 { 0 } else { n };
@@ -217,7 +217,7 @@ fn large_objects_are_rebuilt_part_by_part() {
                 let primary = c.map().mapping().acting_primary.0;
                 let tid = c.ask(primary, 1, 10 + i, 0, vec![op]);
                 c.run(1_000);
-                assert!(c.answers[&tid].ops[0].outdata == *d, "object {i} in round {round}");
+                assert!(c.asked.answers[&tid].ops[0].outdata == *d, "object {i} in round {round}");
             }
             c.load = true;
         }
@@ -233,7 +233,7 @@ fn a_new_primary_takes_its_shard_from_the_previous_holder() {
     let op = wire::msg::OsdOp::with_extent(wire::msg::OpCode::WRITEFULL, 0, data.len() as u64, data);
     let tid = c.ask(0, 1, 10, 0, vec![op]);
     c.run(1_000);
-    assert_eq!(c.answers.get(&tid).map(|a| a.result), Some(0));
+    assert_eq!(c.asked.answers.get(&tid).map(|a| a.result), Some(0));
     c.change(|m| m.order = vec![3, 1, 2, 0, 4, 5]);
     c.run(20_000);
     c.settle();
@@ -344,7 +344,7 @@ fn objects_set_aside_are_not_listed() {
     for ms in 0..100 {
         // Other writes are in flight, so undo data is not dropped at once.
         c.ask(primary, 1, 5 + ms % 15, 0, vec![write()]);
-        if gone.iter().all(|tid| c.answers.contains_key(tid)) {
+        if gone.iter().all(|tid| c.asked.answers.contains_key(tid)) {
             let mut op = OsdOp::new(OpCode::PGNLS);
             op.set_pgls(PglsArgs { count: 100, start_epoch: 0 });
             listed.push(c.ask(primary, 1, 0, 0, vec![op]));
@@ -354,7 +354,7 @@ fn objects_set_aside_are_not_listed() {
     c.run(2_000);
     assert!(listed.len() > 10, "{}", listed.len());
     for tid in listed {
-        let reply: wire::types::PgNlsReply = wire::Reader::shared(&c.answers[&tid].ops[0].outdata).get().unwrap();
+        let reply: wire::types::PgNlsReply = wire::Reader::shared(&c.asked.answers[&tid].ops[0].outdata).get().unwrap();
         let names: std::collections::BTreeSet<Bytes> = reply.entries.iter().map(|e| e.oid.clone()).collect();
         assert_eq!((reply.entries.len(), names.len()), (15, 15), "{names:?}");
     }
@@ -374,7 +374,7 @@ fn count_anew(c: &mut Cluster) {
 fn alone(c: &mut Cluster, object: usize, op: wire::msg::OsdOp) -> Bytes {
     let tid = c.ask(c.map().mapping().acting_primary.0, 1, object, 0, vec![op]);
     c.run(3_000);
-    let answer = c.answers.get(&tid).unwrap_or_else(|| panic!("no answer; {}", c.describe(0)));
+    let answer = c.asked.answers.get(&tid).unwrap_or_else(|| panic!("no answer; {}", c.describe(0)));
     assert_eq!(answer.result.min(0), 0);
     answer.ops[0].outdata.clone()
 }
@@ -531,7 +531,7 @@ fn m_unreadable_shards_while_an_osd_is_down_lose_nothing() {
         let primary = c.map().mapping().acting_primary.0;
         let tid = c.ask(primary, 1, 10, 0, vec![read_of(0, 0)]);
         c.run(10_000);
-        if let Some(a) = c.answers.get(&tid) {
+        if let Some(a) = c.asked.answers.get(&tid) {
             assert_eq!(a.result, base::errno::EIO, "no other answer is right");
         }
         c.restart(down);
@@ -568,7 +568,7 @@ fn class_methods_write_only_what_the_pool_allows() {
         let primary = c.map().mapping().acting_primary.0;
         let tid = c.ask(primary, 1, object, 0, vec![wire::msg::OsdOp::call(class, method, input)]);
         c.run(1_000);
-        c.answers[&tid].result
+        c.asked.answers[&tid].result
     };
     let number = [1, 0, 0, 0, b'k', 1, 0, 0, 0, b'1'];
     for overwrites in [true, false] {

@@ -36,7 +36,7 @@ fn noise(len: usize, seed: u64) -> Bytes {
 fn run(c: &mut Cluster, op: OsdOp) -> Option<(i32, Bytes)> {
     let tid = c.ask(c.map().mapping().acting_primary.0, 1, OBJECT, 0, vec![op]);
     c.run(2_000);
-    c.answers.get(&tid).map(|a| (a.result, a.ops[0].outdata.clone()))
+    c.asked.answers.get(&tid).map(|a| (a.result, a.ops[0].outdata.clone()))
 }
 
 fn wrote(c: &mut Cluster, op: OsdOp) {
@@ -92,7 +92,7 @@ fn answers_of_wrong_length_or_version_are_rebuilt_from_other_shards() {
     for (n, lie) in lies.into_iter().enumerate() {
         let mut data = noise(150_000, 1).to_vec();
         let mut c = at_rest(200 + n as u64, &data.clone().into());
-        c.lies = Some(lie);
+        c.net.lies = Some(lie);
         assert_eq!(run(&mut c, read()), Some((0, data.clone().into())), "lie {n}");
         // These ranges are changed, so they must be read first.
         for (i, off) in [8192usize, 20_000, 24_576, 70_000].into_iter().enumerate() {
@@ -101,7 +101,7 @@ fn answers_of_wrong_length_or_version_are_rebuilt_from_other_shards() {
             wrote(&mut c, extent(OpCode::WRITE, off as u64, new));
             assert_eq!(run(&mut c, read()), Some((0, data.clone().into())), "lie {n}, write {i}");
         }
-        c.lies = None;
+        c.net.lies = None;
         finish(&mut c);
         assert_eq!(run(&mut c, read()), Some((0, data.into())), "lie {n}");
     }
@@ -131,13 +131,13 @@ fn an_object_described_as_larger_than_any_is_not_created() {
     c.run(30_000);
     let data = noise(90_000, 3);
     wrote(&mut c, extent(OpCode::WRITEFULL, 0, data.clone()));
-    c.lies = Some(larger_than_any);
+    c.net.lies = Some(larger_than_any);
     c.restart(0);
     c.run(60_000);
     let said = run(&mut c, read());
     assert!(said.is_none() || said.as_ref().is_some_and(|(r, _)| *r == EIO), "{said:?}");
     // The misled primary asks again.
-    c.lies = None;
+    c.net.lies = None;
     c.crash(0);
     c.run(30_000);
     c.restart(0);
@@ -248,7 +248,7 @@ fn of_two_strays_with_a_shard_the_one_with_the_object_gives_it() {
         c.run(10_000);
         let tid = c.ask(n, 1, OBJECT + 1, 0, vec![extent(OpCode::WRITEFULL, 0, data.clone())]);
         c.run(2_000);
-        assert_eq!(c.answers.get(&tid).map(|a| a.result), Some(0), "{}", c.describe(n as usize));
+        assert_eq!(c.asked.answers.get(&tid).map(|a| a.result), Some(0), "{}", c.describe(n as usize));
         for o in set(1) {
             assert_eq!(c.osds[o as usize].pg.as_ref().unwrap().missing(), 1, "{}", c.describe(o as usize));
         }
@@ -256,7 +256,7 @@ fn of_two_strays_with_a_shard_the_one_with_the_object_gives_it() {
         c.run(60_000);
         let tid = c.ask(2 * n, 1, OBJECT, 0, vec![read()]);
         c.run(60_000);
-        let got = c.answers.get(&tid).map(|a| (a.result, a.ops[0].outdata.clone()));
+        let got = c.asked.answers.get(&tid).map(|a| (a.result, a.ops[0].outdata.clone()));
         assert!(got == Some((0, data.clone())), "{}", c.describe(2 * n as usize));
         c.osds.iter().for_each(|o| o.reserver.set(&Default::default()));
         finish(&mut c);
@@ -283,18 +283,18 @@ fn backfill_ends_before_a_removal_is_everywhere(c: &mut Cluster) -> bool {
     // The sixth shard's new place.
     let backfilled = |c: &Cluster| c.osds[11].pg.as_ref().is_some_and(|p| p.info().last_backfill.max);
     assert!(!backfilled(c), "{}", c.describe(11));
-    c.blocked.insert((0, 4));
+    c.net.blocked.insert((0, 4));
     let tid = c.ask(0, 1, OBJECT, 0, vec![OsdOp::new(OpCode::DELETE)]);
     c.run(2_000);
-    assert!(!c.answers.contains_key(&tid), "osd.4 does not have it");
+    assert!(!c.asked.answers.contains_key(&tid), "osd.4 does not have it");
     c.osds.iter().for_each(|o| o.reserver.set(&Default::default()));
     (0..12).for_each(|n| c.wake(n));
     c.run(10_000);
     let ended = backfilled(c);
-    c.blocked.clear();
+    c.net.blocked.clear();
     finish(c);
     assert!(backfilled(c), "{}", c.describe(11));
-    assert_eq!(c.answers.get(&tid).map(|a| a.result), Some(0));
+    assert_eq!(c.asked.answers.get(&tid).map(|a| a.result), Some(0));
     ended
 }
 
@@ -326,10 +326,10 @@ fn deaths_while_undoing(seed: u64) {
         }
         // Some shards get no writes, and no member hears that a write is durable everywhere.
         let deaf: Vec<i32> = (0..n).filter(|o| *o != led && r.chance(1, 2)).collect();
-        c.blocked.extend(deaf.iter().map(|o| (led, *o)));
+        c.net.blocked.extend(deaf.iter().map(|o| (led, *o)));
         c.run(20 + r.below(400));
         c.crash(led);
-        c.blocked.clear();
+        c.net.blocked.clear();
         // Runs until the primary's death is noticed, and some seconds more: the shards that are ahead are told to
         // rewind.
         let ahead: Vec<i32> = (0..n).filter(|o| *o != led && !deaf.contains(o)).collect();
@@ -369,7 +369,7 @@ fn a_member_serves_no_read() {
         for member in 0..6 {
             let tid = c.ask(member, 2, OBJECT, flags, vec![read()]);
             c.run(200);
-            let a = c.answers.remove(&tid).map(|a| (a.result, a.ops[0].outdata.clone()));
+            let a = c.asked.answers.remove(&tid).map(|a| (a.result, a.ops[0].outdata.clone()));
             let want = if member == 0 { (0, data.clone()) } else { (EAGAIN, Bytes::new()) };
             assert_eq!(a, Some(want), "osd.{member}");
         }

@@ -44,7 +44,7 @@ fn a_full_shard_delays_writes_and_memory_stays_bounded() {
         r.c.run(5);
     }
     r.c.run(20_000);
-    let answered = |r: &Rest| all.iter().filter(|t| r.c.answers.contains_key(t)).count();
+    let answered = |r: &Rest| all.iter().filter(|t| r.c.asked.answers.contains_key(t)).count();
     let n = answered(&r);
     assert!((32..1000).contains(&n), "{n} of 1500 are acknowledged without a shard that has none of them");
     r.c.osds[1].disk.full = false;
@@ -72,7 +72,7 @@ fn no_shard_trims_a_record_that_another_one_was_not_sent() {
     r.quiet();
     let all: Vec<u64> = (0..30).map(|i| r.begin(0, i)).collect();
     r.c.run(300);
-    assert!(all.iter().all(|t| r.c.answers.contains_key(t)));
+    assert!(all.iter().all(|t| r.c.asked.answers.contains_key(t)));
     let v = r.last_updates();
     assert!(v[0] > v[1] + 10 && v[4] == v[0], "{v:?}");
     r.c.crash(0);
@@ -242,16 +242,16 @@ fn an_invalid_list_of_touched_shards_loses_no_write() {
     for (n, lie) in lies.into_iter().enumerate() {
         let mut r = Rest::new(500 + n as u64, 6, (4, 2));
         behind(&mut r);
-        r.c.lies = Some(lie);
-        r.c.spies = usize::MAX;
+        r.c.net.lies = Some(lie);
+        r.c.net.spies = usize::MAX;
         r.c.crash(0);
         r.c.run(30_000);
-        r.c.lies = None;
-        r.c.spies = 0;
+        r.c.net.lies = None;
+        r.c.net.spies = 0;
         let asks = |m: &MPgPeer| {
             matches!(Body::decode(&m.body, &m.data, Cid::Pg(m.spg)), Ok(Body::GetTouched { .. } | Body::Query))
         };
-        let asked = std::mem::take(&mut r.c.spied).iter().filter(|(_, _, m)| asks(m)).count();
+        let asked = std::mem::take(&mut r.c.net.spied).iter().filter(|(_, _, m)| asks(m)).count();
         assert!(asked < 100, "lie {n}: {asked} questions");
         r.c.run(60_000);
         // A shard with an invalid answer counts as failed until its OSD restarts.
@@ -274,7 +274,7 @@ fn a_clone_is_made_on_shards_that_are_behind() {
         behind(&mut r);
         let old = r.data.clone();
         r.c.take_snapshot();
-        r.c.asks_in_snaps = true;
+        r.c.asked.in_snaps = true;
         r.c.run(500);
         r.write(2, 33);
         r.write(0, 34);
@@ -286,10 +286,10 @@ fn a_clone_is_made_on_shards_that_are_behind() {
         r.quiet();
         check(&mut r.c);
         let new = std::mem::replace(&mut r.data, old);
-        r.c.asks_at = SnapId(1);
+        r.c.asked.at_snap = SnapId(1);
         r.reads_right();
         r.data = new;
-        r.c.asks_at = SnapId::HEAD;
+        r.c.asked.at_snap = SnapId::HEAD;
         r.finish();
     }
 }
@@ -307,7 +307,7 @@ fn large_records_are_not_deferred() {
     ops.push(extent(OpCode::WRITE, 0, new));
     let tid = r.c.ask(0, 1, OBJECT, msg_flags::RETURNVEC, ops);
     r.c.run(300);
-    let a = &r.c.answers[&tid];
+    let a = &r.c.asked.answers[&tid];
     assert!(a.result >= 0 && a.ops[0].outdata.len() == 60, "{}", a.result);
     assert_eq!(r.spared(), before, "all shards have it");
     let v = r.last_updates();

@@ -23,10 +23,10 @@ fn an_overwrite_is_sent_to_the_shards_that_it_touches_and_to_no_other() {
             r.quiet();
             let before = r.spared();
             r.c.osds.iter_mut().for_each(|o| o.disk.transactions = 0);
-            r.c.spies = usize::MAX;
-            r.c.spied.clear();
+            r.c.net.spies = usize::MAX;
+            r.c.net.spied.clear();
             r.write(chunk, 100 + chunk as u8);
-            r.c.spies = 0;
+            r.c.net.spies = 0;
             let touched: BTreeSet<usize> = [0, chunk % k].into_iter().chain(k..n).collect();
             assert_eq!(touched.len(), takes_part + usize::from(chunk % k != 0));
             let wrote: BTreeSet<usize> = (0..n).filter(|o| r.c.osds[*o].disk.transactions > 0).collect();
@@ -35,7 +35,7 @@ fn an_overwrite_is_sent_to_the_shards_that_it_touches_and_to_no_other() {
                 assert_eq!(r.c.osds[*o].disk.transactions, 1, "osd.{o}, chunk {chunk}");
             }
             let mut heard: BTreeMap<i32, usize> = BTreeMap::new();
-            for (from, to, m) in std::mem::take(&mut r.c.spied) {
+            for (from, to, m) in std::mem::take(&mut r.c.net.spied) {
                 match Body::decode(&m.body, &m.data, Cid::Pg(m.spg)).unwrap() {
                     // The primary reads the only other data chunk (one block) instead of the old bytes of the chunk and
                     // of the code (two blocks).
@@ -142,15 +142,15 @@ fn a_write_that_one_shard_lacks_is_undone_and_earlier_ones_stay() {
         r.write(0, 50 + i);
     }
     // The write reaches all shards but the one with the block.
-    r.c.lies = Some(lost_on_the_way);
+    r.c.net.lies = Some(lost_on_the_way);
     let tid = r.send(extent(OpCode::WRITE, BLOCK, Bytes::from(vec![200; BLOCK])));
     r.c.run(300);
     // The coding shards have it, and it is not acknowledged.
     let v = r.last_updates();
-    assert!(!r.c.answers.contains_key(&tid) && v[4] == v[0] && v[1] + 4 == v[0] && v[2] == v[1], "{v:?}");
+    assert!(!r.c.asked.answers.contains_key(&tid) && v[4] == v[0] && v[1] + 4 == v[0] && v[2] == v[1], "{v:?}");
     let objects = r.c.primary().unwrap().info().stats;
     r.c.crash(0);
-    r.c.lies = None;
+    r.c.net.lies = None;
     r.c.run(40_000);
     assert_eq!(r.c.map().mapping().acting_primary.0, 1);
     let now = r.last_updates();
@@ -169,17 +169,17 @@ fn a_primary_undoes_a_write_that_did_not_reach_the_touched_shard() {
     for i in 0..3 {
         r.write(0, 50 + i);
     }
-    r.c.lies = Some(lost_on_the_way);
+    r.c.net.lies = Some(lost_on_the_way);
     let tid = r.send(extent(OpCode::WRITE, BLOCK, Bytes::from(vec![200; BLOCK])));
     r.c.run(300);
-    assert!(!r.c.answers.contains_key(&tid));
+    assert!(!r.c.asked.answers.contains_key(&tid));
     r.c.crash(5);
-    r.c.lies = None;
+    r.c.net.lies = None;
     r.c.run(40_000);
     r.c.restart(5);
     r.c.run(20_000);
     // The operation is repeated in the next interval.
-    assert!(r.c.answers.contains_key(&tid));
+    assert!(r.c.asked.answers.contains_key(&tid));
     r.data[BLOCK..2 * BLOCK].fill(200);
     r.reads_right();
     r.finish();
@@ -260,7 +260,7 @@ fn spared_shards_get_attributes_later() {
         r.c.ask(primary, 1, 10, 0, vec![extent(OpCode::WRITE, 0, new), set])
     };
     r.c.run(300);
-    assert_eq!(r.c.answers[&tid].result, 0);
+    assert_eq!(r.c.asked.answers[&tid].result, 0);
     let has = |c: &mut Cluster, o: i32| {
         let all = shard(c, o);
         let (_, attrs) = all.iter().find(|(h, _): &(&HObject, _)| h.snap == base::SnapId::HEAD).unwrap().1;

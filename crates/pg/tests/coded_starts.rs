@@ -20,7 +20,7 @@ fn op(op: OpCode, data: &Bytes) -> OsdOp {
 fn run(c: &mut Cluster, op: OsdOp) -> Option<(i32, Bytes)> {
     let tid = c.ask(c.map().mapping().acting_primary.0, 1, OBJECT, 0, vec![op]);
     c.run(2_000);
-    c.answers.get(&tid).map(|a| (a.result, a.ops[0].outdata.clone()))
+    c.asked.answers.get(&tid).map(|a| (a.result, a.ops[0].outdata.clone()))
 }
 
 /// An unacknowledged append is on four of six shards, and a fifth shard has the version before. The next interval lacks
@@ -37,11 +37,11 @@ fn append_on_four_shards(speaks: bool) {
     c.run(30_000);
     let acknowledged = vec![2; 50_000];
     assert_eq!(run(&mut c, op(OpCode::WRITEFULL, &acknowledged.clone().into())).map(|r| r.0), Some(0));
-    c.blocked.insert((0, 4));
+    c.net.blocked.insert((0, 4));
     assert_eq!(run(&mut c, op(OpCode::APPEND, &vec![3; 9_000].into())), None, "osd.4 does not get it");
     c.crash(4);
-    c.blocked.clear();
-    c.blocked.insert((0, 3));
+    c.net.blocked.clear();
+    c.net.blocked.insert((0, 3));
     c.restart(5);
     c.run(30_000);
     let state = |c: &Cluster, n: usize| c.osds[n].pg.as_ref().map(|p| p.state().clone());
@@ -64,7 +64,7 @@ fn append_on_four_shards(speaks: bool) {
         expected.resize(59_000, 3);
     }
     let expected = Bytes::from(expected);
-    c.blocked.clear();
+    c.net.blocked.clear();
     c.restart(4);
     c.run(60_000);
     assert_eq!(run(&mut c, read()), Some((0, expected.clone())), "{}", c.describe(1));

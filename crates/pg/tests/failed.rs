@@ -99,7 +99,7 @@ fn after_a_primary_fails_another_copy_serves() {
 fn a_copy_that_fails_amid_writes_is_removed_all_the_same() {
     for at in 0..6 {
         let mut c = Cluster::new(60 + at, 4, 3, 2, 6, 8);
-        c.delay = 40;
+        c.net.delay = 40;
         c.run(10_000 + 9 * at);
         c.may_fail = true;
         c.withdraw(2);

@@ -37,7 +37,7 @@ fn run(seed: u64, coded: bool) {
         false => Cluster::new(seed, 4, 3, 2, 4, 6),
     };
     c.may_fail = true;
-    c.spies = 6_000;
+    c.net.spies = 6_000;
     // Writes, peering, recovery by log and by backfill, scrubs, snapshots.
     c.run(3_000);
     c.take_snapshot();
@@ -47,7 +47,7 @@ fn run(seed: u64, coded: bool) {
     c.run(5_000);
     c.change(|m| m.order.rotate_right(1));
     c.run(20_000);
-    let all = std::mem::take(&mut c.spied);
+    let all = std::mem::take(&mut c.net.spied);
     assert!(all.len() > 500);
     for _ in 0..1_500 {
         let (from, to, m) = &all[r.below(all.len() as u64) as usize];

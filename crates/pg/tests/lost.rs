@@ -115,7 +115,7 @@ fn operations_of_ended_sessions_do_not_wait_for_an_unfound_object() {
     let asked: Vec<u64> =
         (0..4).map(|n| c.ask(1, 90, n, 0, vec![OsdOp::with_extent(OpCode::READ, 0, 0, Bytes::new())])).collect();
     c.run(100);
-    let object = asked.iter().position(|tid| c.answers.remove(tid).is_none()).unwrap();
+    let object = asked.iter().position(|tid| c.asked.answers.remove(tid).is_none()).unwrap();
     c.give(1, Event::SessionClosed(SessionId(cluster::ASKED + 90)));
     for who in 0..20 {
         let data = Bytes::from(vec![7; 1 << 20]);
@@ -129,13 +129,13 @@ fn operations_of_ended_sessions_do_not_wait_for_an_unfound_object() {
         assert!(!c.osds[1].pg.as_ref().unwrap().knows_session(session));
         assert!(data.is_unique(), "the payload is kept");
     }
-    assert!(c.answers.is_empty());
+    assert!(c.asked.answers.is_empty());
     // The object comes back as it was.
     c.heal();
     c.settle();
     c.check();
     c.final_reads();
-    assert!(c.objects[0].acked >= before && c.answers.is_empty());
+    assert!(c.objects[0].acked >= before && c.asked.answers.is_empty());
 }
 
 fn ask_list(c: &mut Cluster, filter: Option<(&str, &str)>, from: &HObject) -> u64 {
@@ -160,7 +160,7 @@ fn list(c: &mut Cluster, filter: Option<(&str, &str)>) -> Vec<String> {
     loop {
         let tid = ask_list(c, filter, &from);
         c.run(2_000);
-        let r = c.answers.get(&tid).unwrap_or_else(|| panic!("no answer: {}", c.describe(1)));
+        let r = c.asked.answers.get(&tid).unwrap_or_else(|| panic!("no answer: {}", c.describe(1)));
         let page: PgNlsReply = wire::Reader::shared(&r.ops[0].outdata).get().unwrap();
         names.extend(page.entries.iter().map(|e| String::from_utf8_lossy(&e.oid).into_owned()));
         if r.result == 1 {
@@ -200,7 +200,7 @@ fn a_list_has_unfound_objects_and_no_deleted_ones() {
     c.run(20_000);
     let tid = ask_list(&mut c, Some(("_c", "x")), &HObject::min());
     c.run(40_000);
-    assert!(c.answers.contains_key(&tid), "{primary} {}", c.describe(1));
+    assert!(c.asked.answers.contains_key(&tid), "{primary} {}", c.describe(1));
     assert_eq!(list(&mut c, Some(("_c", "x"))), [cluster::object_name(100)]);
 }
 
@@ -218,7 +218,7 @@ fn too_few_shards(unreadable: [i32; 2]) {
         let len = data.len() as u64;
         let tid = c.ask(0, 1, 10, 0, vec![OsdOp::with_extent(op, 0, len, data.into())]);
         c.run(5_000);
-        (tid, c.answers.get(&tid).map(|a| (a.result, a.ops[0].outdata.to_vec())))
+        (tid, c.asked.answers.get(&tid).map(|a| (a.result, a.ops[0].outdata.to_vec())))
     };
     let result = |r: (u64, Option<(i32, Vec<u8>)>)| r.1.map(|r| r.0);
     assert_eq!(result(run(&mut c, OpCode::WRITEFULL, vec![1; 30_000])), Some(0));
@@ -237,7 +237,7 @@ fn too_few_shards(unreadable: [i32; 2]) {
     assert_eq!(c.mark_lost(false).unwrap(), "pg has 1 objects unfound and apparently lost marking");
     c.run(5_000);
     assert!(c.primary().unwrap().unfound_objects().is_empty());
-    let results = [read, write].map(|tid| c.answers.get(&tid).map(|a| a.result));
+    let results = [read, write].map(|tid| c.asked.answers.get(&tid).map(|a| a.result));
     assert_eq!(results, [Some(ENOENT), Some(0)], "{}", c.describe(0));
     assert_eq!(run(&mut c, OpCode::READ, Vec::new()).1, Some((0, vec![2; 4_096])));
     finish(&mut c);

@@ -19,7 +19,7 @@ fn write_full(c: &mut Cluster, object: usize, data: &Bytes) -> u64 {
 fn put(c: &mut Cluster, object: usize, data: &Bytes) {
     let tid = write_full(c, object, data);
     c.run(300);
-    assert_eq!(c.answers.get(&tid).map(|a| a.result), Some(0), "object {object}");
+    assert_eq!(c.asked.answers.get(&tid).map(|a| a.result), Some(0), "object {object}");
 }
 
 /// Of `n` objects the one that recovery begins with.
@@ -65,7 +65,7 @@ fn run(c: &mut Cluster, object: usize, ops: Vec<OsdOp>) {
     let primary = c.map().mapping().acting_primary.0;
     let tid = c.ask(primary, 1, object, 0, ops);
     c.run(3_000);
-    assert_eq!(c.answers.get(&tid).map(|a| a.result), Some(0), "object {object}");
+    assert_eq!(c.asked.answers.get(&tid).map(|a| a.result), Some(0), "object {object}");
 }
 
 fn set_attr(c: &mut Cluster, object: usize, name: &[u8], len: usize) {
@@ -141,14 +141,14 @@ fn losing(seed: u64, kinds: &[u8], mut c: Cluster, coded: bool) {
     c.contended = false;
     c.run(3_000);
     put(&mut c, 10, &Bytes::from_static(b"first"));
-    c.loses = kinds.iter().copied().collect();
+    c.net.loses = kinds.iter().copied().collect();
     c.run(2_000);
     // A member can't apply a write.
     let member = c.map().mapping().acting[1].0;
     c.osds[member as usize].disk.rotten.insert(oid(10));
     let tid = write_full(&mut c, 10, &Bytes::from_static(b"second"));
     c.run(20_000);
-    assert_eq!(c.answers.get(&tid).map(|a| a.result), Some(0));
+    assert_eq!(c.asked.answers.get(&tid).map(|a| a.result), Some(0));
     c.crash(2);
     c.run(25_000);
     c.restart(2);
@@ -158,7 +158,7 @@ fn losing(seed: u64, kinds: &[u8], mut c: Cluster, coded: bool) {
         c.change(|m| m.order.rotate_left(1));
         c.run(20_000);
     }
-    let left = std::mem::take(&mut c.loses);
+    let left = std::mem::take(&mut c.net.loses);
     match coded {
         true => cluster::shards::finish(&mut c),
         false => {
@@ -166,7 +166,7 @@ fn losing(seed: u64, kinds: &[u8], mut c: Cluster, coded: bool) {
             c.check();
         }
     }
-    assert!(left.is_empty(), "seed {seed}: never sent: {left:?}, lost: {:?}", c.lost);
+    assert!(left.is_empty(), "seed {seed}: never sent: {left:?}, lost: {:?}", c.net.lost);
 }
 
 /// Codes of the messages that the test loses; see docs/design/osd-peers.md.
@@ -197,12 +197,12 @@ fn with_a_longer_log(seed: u64) -> Cluster {
     c.run(3_000);
     put(&mut c, 10, &vec![1; 20_000].into());
     c.run(15_000);
-    c.blocked.extend([(0, 1), (0, 2)]);
+    c.net.blocked.extend([(0, 1), (0, 2)]);
     let tid = write_full(&mut c, 10, &vec![2; 20_000].into());
     c.run(500);
-    assert!(!c.answers.contains_key(&tid));
+    assert!(!c.asked.answers.contains_key(&tid));
     c.crash(0);
-    c.blocked.clear();
+    c.net.blocked.clear();
     c.change(|m| {
         m.order = vec![3, 1, 2, 0, 4, 5];
         m.backfillfull = 1e-9;
@@ -217,14 +217,14 @@ fn a_lost_rewind_is_repeated() {
     const REWIND: u8 = 48;
     let mut c = with_a_longer_log(60);
     put(&mut c, 10, &vec![3; 20_000].into());
-    c.loses = [REWIND].into();
+    c.net.loses = [REWIND].into();
     c.restart(0);
-    c.spies = 10_000;
+    c.net.spies = 10_000;
     c.run(30_000);
-    assert_eq!(c.lost, [REWIND], "{}", c.describe(0));
+    assert_eq!(c.net.lost, [REWIND], "{}", c.describe(0));
     // As a piece, to be heard.
     let rewind = |m: &wire::msg::MPgPeer| m.body.first() == Some(&53) && m.data.first() == Some(&REWIND);
-    assert!(c.spied.iter().filter(|(_, to, m)| *to == 0 && rewind(m)).count() > 1, "sent once");
+    assert!(c.net.spied.iter().filter(|(_, to, m)| *to == 0 && rewind(m)).count() > 1, "sent once");
     // A copy that others do not need is removed after that.
     let newest = |o: usize| c.osds[o].pg.as_ref().map(|p| p.info().last_update);
     assert!(newest(0) < newest(1), "{}\n{}", c.describe(0), c.describe(1));
@@ -259,7 +259,7 @@ fn no_room_for_objects(away: u64, keep: usize, full: u64) {
     for n in [38, 39] {
         let tid = c.ask(primary, 1, n, 0, vec![OsdOp::new(OpCode::DELETE)]);
         c.run(1_000);
-        assert_eq!(c.answers.get(&tid).map(|a| a.result), Some(0), "{}", c.describe(2));
+        assert_eq!(c.asked.answers.get(&tid).map(|a| a.result), Some(0), "{}", c.describe(2));
     }
     c.osds[2].disk.room = None;
     c.settle();
@@ -281,22 +281,22 @@ fn unacknowledged_writes_are_sent_again_in_windows() {
     c.run(10_000);
     let primary = c.map().mapping().acting_primary.0;
     let member = (primary + 1) % 3;
-    c.blocked.insert((primary, member));
+    c.net.blocked.insert((primary, member));
     let data = Bytes::from(vec![7; 1 << 20]);
     let mut asked: Vec<u64> = (0..40).map(|n| write_full(&mut c, n % 5, &data)).collect();
     c.run(900);
-    assert!(c.answers.is_empty());
-    c.blocked.clear();
-    c.spied.clear();
-    c.spies = 10_000;
+    assert!(c.asked.answers.is_empty());
+    c.net.blocked.clear();
+    c.net.spied.clear();
+    c.net.spies = 10_000;
     c.reset_session(primary, member);
     c.run(60);
     asked.extend((0..4).map(|n| write_full(&mut c, n, &data)));
     c.run(4_000);
-    assert!(asked.iter().all(|tid| c.answers.get(tid).is_some_and(|a| a.result == 0)), "{}", c.describe(0));
+    assert!(asked.iter().all(|tid| c.asked.answers.get(tid).is_some_and(|a| a.result == 0)), "{}", c.describe(0));
     // Bytes of the writes that the member has not acknowledged, in the order of sending.
     let (mut flight, mut most) = (std::collections::BTreeMap::new(), 0);
-    for (from, to, m) in &c.spied {
+    for (from, to, m) in &c.net.spied {
         let number = |at: usize| u64::from_le_bytes(m.body[at..at + 8].try_into().unwrap());
         match m.body[0] {
             8 if (*from, *to) == (primary, member) => {

@@ -106,19 +106,19 @@ fn an_osd_without_room_lets_growing_writes_wait_and_removes() {
     let append = || OsdOp::with_extent(OpCode::APPEND, 0, 8, Bytes::from(0u64.to_le_bytes().to_vec()));
     let first = c.ask(primary, 1, 0, 0, vec![append()]);
     c.run(1_000);
-    assert_eq!(c.answers.remove(&first).map(|a| a.result), Some(0));
+    assert_eq!(c.asked.answers.remove(&first).map(|a| a.result), Some(0));
     c.osds[primary as usize].disk.short = true;
     let waits = c.ask(primary, 1, 1, 0, vec![append()]);
     let tried = c.ask(primary, 1, 2, wire::msg::msg_flags::FULL_TRY, vec![append()]);
     c.run(10_000);
-    assert_eq!(c.answers.keys().copied().collect::<Vec<_>>(), [tried]);
-    assert_eq!(c.answers.remove(&tried).map(|a| a.result), Some(base::errno::ENOSPC));
+    assert_eq!(c.asked.answers.keys().copied().collect::<Vec<_>>(), [tried]);
+    assert_eq!(c.asked.answers.remove(&tried).map(|a| a.result), Some(base::errno::ENOSPC));
     let removes = c.ask(primary, 1, 0, 0, vec![OsdOp { op: OpCode::DELETE, ..OsdOp::default() }]);
     c.run(1_000);
-    assert_eq!(c.answers.remove(&removes).map(|a| a.result), Some(0), "behind nobody");
+    assert_eq!(c.asked.answers.remove(&removes).map(|a| a.result), Some(0), "behind nobody");
     c.osds[primary as usize].disk.short = false;
     c.run(10_000);
-    assert_eq!(c.answers.remove(&waits).map(|a| a.result), Some(0));
+    assert_eq!(c.asked.answers.remove(&waits).map(|a| a.result), Some(0));
 }
 
 /// Writes that wait for space hold up neither backfill nor recovery by log.
@@ -138,17 +138,17 @@ fn copies_are_completed_while_writes_wait_for_a_full_pool() {
         let append = || OsdOp::with_extent(OpCode::APPEND, 0, 8, Bytes::from(0u64.to_le_bytes().to_vec()));
         let asked: Vec<u64> = (0..6).map(|n| c.ask(primary, 1, n, 0, vec![append()])).collect();
         c.run(1_000);
-        assert!(c.answers.is_empty());
+        assert!(c.asked.answers.is_empty());
         c.restart(1);
         c.run(60_000);
         assert!(c.primary().is_some_and(pg::Pg::is_clean), "{}", c.describe(primary as usize));
-        assert!(c.answers.is_empty(), "{away}");
+        assert!(c.asked.answers.is_empty(), "{away}");
         c.give(primary, pg::Event::SessionClosed(pg::SessionId(cluster::ASKED + 1)));
         c.change(|m| m.pool_full = false);
         c.settle();
         c.check();
         c.final_reads();
-        assert!(asked.iter().all(|tid| !c.answers.contains_key(tid)), "the session is gone");
+        assert!(asked.iter().all(|tid| !c.asked.answers.contains_key(tid)), "the session is gone");
     }
 }
 
@@ -342,7 +342,7 @@ fn history(seed: u64) {
     let size = 2 + r.below(2) as u32;
     let objects = 2 + r.below(5) as usize;
     let mut c = Cluster::new(seed, osds, size, 1 + r.below(u64::from(size)) as u32, objects, objects + 2);
-    c.delay = [2, 5, 50, 400][r.below(4) as usize];
+    c.net.delay = [2, 5, 50, 400][r.below(4) as usize];
     c.keep_log = [(150, 10), (300, 30), (3000, 100)][r.below(3) as usize];
     let faults = 4 + r.below(10);
     for _ in 0..faults {
@@ -354,14 +354,14 @@ fn history(seed: u64) {
             3..=5 => c.restart(n),
             6 if n != other => c.reset_session(n, other),
             7 if n != other => {
-                c.blocked.insert((n, other));
+                c.net.blocked.insert((n, other));
                 if r.chance(1, 2) {
-                    c.blocked.insert((other, n));
+                    c.net.blocked.insert((other, n));
                 }
             }
             8 => {
-                let all: Vec<(i32, i32)> = c.blocked.iter().copied().collect();
-                c.blocked.clear();
+                let all: Vec<(i32, i32)> = c.net.blocked.iter().copied().collect();
+                c.net.blocked.clear();
                 for (a, b) in all {
                     c.reset_session(a, b);
                 }
@@ -447,21 +447,21 @@ fn a_member_shows_no_write_that_is_not_durable_on_the_primary() {
     let first = c.ask(0, 1, 0, 0, write(1));
     // Members hear that the write is stable.
     c.run(7_000);
-    assert_eq!(c.answers.remove(&first).map(|r| r.result), Some(0));
+    assert_eq!(c.asked.answers.remove(&first).map(|r| r.result), Some(0));
     c.osds[0].disk.stalled = true;
     let writes = [c.ask(0, 1, 0, 0, write(2)), c.ask(0, 1, 0, 0, write(3))];
     c.run(100);
     // With the last one the primary tells the member how far writes are stable.
     let last = c.ask(0, 1, 0, 0, write(4));
     c.run(7_000);
-    assert!(writes.iter().all(|t| !c.answers.contains_key(t)), "{}", c.describe(0));
+    assert!(writes.iter().all(|t| !c.asked.answers.contains_key(t)), "{}", c.describe(0));
     let t = c.ask(1, 2, 0, msg_flags::BALANCE_READS, read());
     c.run(1_000);
-    assert_eq!(c.answers.remove(&t).map(|r| r.result), Some(base::errno::EAGAIN), "the client asks the primary");
+    assert_eq!(c.asked.answers.remove(&t).map(|r| r.result), Some(base::errno::EAGAIN), "the client asks the primary");
     c.osds[0].disk.stalled = false;
     c.run(7_000);
-    assert_eq!(c.answers.remove(&last).map(|r| r.result), Some(0), "{}", c.describe(0));
+    assert_eq!(c.asked.answers.remove(&last).map(|r| r.result), Some(0), "{}", c.describe(0));
     let t = c.ask(1, 2, 0, msg_flags::BALANCE_READS, read());
     c.run(1_000);
-    assert_eq!(c.answers.remove(&t).map(|r| r.result), Some(0), "{}", c.describe(1));
+    assert_eq!(c.asked.answers.remove(&t).map(|r| r.result), Some(0), "{}", c.describe(1));
 }

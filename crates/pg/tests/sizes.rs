@@ -66,7 +66,7 @@ fn result(c: &mut Cluster, object: usize, ops: Vec<OsdOp>) -> Option<i32> {
     let tid = c.ask(primary, 1, object, 0, ops);
     for _ in 0..50 {
         c.run(200);
-        if let Some(r) = c.answers.remove(&tid) {
+        if let Some(r) = c.asked.answers.remove(&tid) {
             return Some(r.result);
         }
     }
@@ -75,15 +75,15 @@ fn result(c: &mut Cluster, object: usize, ops: Vec<OsdOp>) -> Option<i32> {
 
 /// True if all recorded messages fit a connection; forgets them.
 fn all_fit(c: &mut Cluster) -> bool {
-    let sizes: Vec<(usize, usize)> = c.spied.drain(..).map(|(_, _, m)| (m.body.len() + 64, m.data.len())).collect();
-    c.spies = 1_000_000;
+    let sizes: Vec<(usize, usize)> = c.net.spied.drain(..).map(|(_, _, m)| (m.body.len() + 64, m.data.len())).collect();
+    c.net.spies = 1_000_000;
     sizes.iter().all(|(front, data)| *front <= FRONT_MAX && *data <= DATA_MAX)
 }
 
 /// Bytes of the largest recorded message that is no write.
 fn largest_beside_writes(c: &Cluster) -> usize {
     const WRITE: u8 = 8;
-    let others = c.spied.iter().filter(|(_, _, m)| m.body.first() != Some(&WRITE));
+    let others = c.net.spied.iter().filter(|(_, _, m)| m.body.first() != Some(&WRITE));
     others.map(|(_, _, m)| m.body.len() + m.data.len()).max().unwrap_or(0)
 }
 
@@ -378,7 +378,7 @@ fn shards_describe_a_large_family_in_pages() {
     let away = c.map().mapping().acting_primary.0;
     c.crash(away);
     c.run(30_000);
-    c.asks_in_snaps = true;
+    c.asked.in_snaps = true;
     for n in 0..6 {
         c.take_snapshot();
         c.run(1_000);
@@ -397,7 +397,7 @@ fn shards_describe_a_large_family_in_pages() {
         }
     }
     assert!(c.map().mapping().acting_primary.0 == away && c.primary().is_some_and(pg::Pg::is_clean));
-    let answers = |code: u8| c.spied.iter().filter(move |(_, to, m)| *to == away && m.body.first() == Some(&code));
+    let answers = |code: u8| c.net.spied.iter().filter(move |(_, to, m)| *to == away && m.body.first() == Some(&code));
     let (pages, last) = (answers(57), answers(52));
     let largest = pages.chain(last).map(|(_, _, m)| m.data.len()).max().unwrap_or(0);
     assert!(answers(57).count() > 1 && largest <= DESCRIBE_BYTES + 2 * ATTR, "{largest} bytes");
@@ -422,7 +422,7 @@ fn a_member_that_is_behind_keeps_few_writes() {
     assert!((MOST / 2..=MOST).contains(&pacer.applying()), "{} bytes", pacer.applying());
     c.osds[member].disk.full = false;
     c.run(120_000);
-    assert!(all.iter().all(|t| c.answers.get(t).is_some_and(|r| r.result == 0)), "{}", c.describe(0));
+    assert!(all.iter().all(|t| c.asked.answers.get(t).is_some_and(|r| r.result == 0)), "{}", c.describe(0));
     assert!(pacer.applying() == 0 && c.contents(0) == c.contents(1));
 }
 
@@ -431,7 +431,7 @@ fn a_member_that_is_behind_keeps_few_writes() {
 fn a_long_log_goes_through_peering_in_pieces() {
     let entries = if std::env::var_os("PG_SIZES").is_some() { 100_000 } else { 9_000 };
     let mut c = Cluster::new(8, 3, 3, 1, 2, 0);
-    (c.contended, c.load, c.keep_log, c.pads) = (false, false, (200_000, 10), 1900);
+    (c.contended, c.load, c.keep_log, c.asked.pads) = (false, false, (200_000, 10), 1900);
     c.osds.iter_mut().filter_map(|o| o.pg.as_mut()).for_each(|pg| pg.keep_log(200_000, 10));
     c.run(10_000);
     let first = c.map().mapping().acting_primary.0;
@@ -449,7 +449,7 @@ fn a_long_log_goes_through_peering_in_pieces() {
         }
     }
     c.run(2_000);
-    assert!(sent.iter().all(|t| c.answers.get(t).is_some_and(|a| a.result == 0)));
+    assert!(sent.iter().all(|t| c.asked.answers.get(t).is_some_and(|a| a.result == 0)));
     all_fit(&mut c);
     // The new primary gets the log from that copy, and sends it to the third one.
     c.restart(first);
@@ -463,7 +463,7 @@ fn a_long_log_goes_through_peering_in_pieces() {
     assert!(c.primary().is_some_and(pg::Pg::is_clean), "{}", c.describe(0));
     assert_eq!(c.map().mapping().acting_primary.0, first);
     for (from, to) in [(second, first), (first, third)] {
-        let pieces = c.spied.iter().filter(|(f, t, m)| (*f, *t) == (from, to) && m.data.len() == PIECE_BYTES);
+        let pieces = c.net.spied.iter().filter(|(f, t, m)| (*f, *t) == (from, to) && m.data.len() == PIECE_BYTES);
         assert!(pieces.count() > 1, "from osd.{from} to osd.{to}");
     }
     let largest = largest_beside_writes(&c);

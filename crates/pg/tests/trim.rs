@@ -133,7 +133,7 @@ fn head(object: usize) -> HObject {
 fn size(c: &mut Cluster, object: usize) -> Option<i32> {
     let t = c.ask(0, 1, object, 0, vec![OsdOp::new(OpCode::STAT)]);
     c.run(5_000);
-    c.answers.remove(&t).map(|r| r.result)
+    c.asked.answers.remove(&t).map(|r| r.result)
 }
 
 /// The only copy has an object whose metadata can't be read. All others are trimmed or copied to a new OSD.

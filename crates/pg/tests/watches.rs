@@ -36,7 +36,7 @@ fn watched() -> Cluster {
     for object in 0..2 {
         let t = c.ask(0, 1, object, 0, vec![watch(7, 10)]);
         c.run(1_000);
-        assert_eq!(c.answers.remove(&t).map(|r| r.result), Some(0), "{}", object_name(object));
+        assert_eq!(c.asked.answers.remove(&t).map(|r| r.result), Some(0), "{}", object_name(object));
     }
     // Members hear that the write is stable.
     c.run(7_000);
@@ -51,7 +51,7 @@ fn a_watched_object_that_a_member_reads_stays_writable() {
         for object in 0..2 {
             let t = c.ask(member, 2, object, msg_flags::BALANCE_READS, read());
             c.run(100);
-            assert_eq!(c.answers.remove(&t).map(|r| r.result), Some(0), "read on osd.{member}");
+            assert_eq!(c.asked.answers.remove(&t).map(|r| r.result), Some(0), "read on osd.{member}");
         }
     }
     // Longer than the watch's timeout.
@@ -60,7 +60,7 @@ fn a_watched_object_that_a_member_reads_stays_writable() {
         let op = OsdOp::with_xattr(OpCode::SETXATTR, b"a", b"b", 0, 0);
         let t = c.ask(0, 3, object, 0, vec![op]);
         c.run(2_000);
-        let r = c.answers.remove(&t).map(|r| r.result);
+        let r = c.asked.answers.remove(&t).map(|r| r.result);
         assert_eq!(r, Some(0), "{}\n{}\n{}", c.describe(0), c.describe(1), c.describe(2));
     }
     c.load = true;
@@ -77,16 +77,16 @@ fn a_member_starts_no_notify() {
     for ops in [vec![notify(3)], vec![read().remove(0), notify(3)]] {
         let t = c.ask(1, 2, 0, msg_flags::BALANCE_READS, ops.clone());
         c.run(100);
-        let r = c.answers.remove(&t).map(|r| r.result);
+        let r = c.asked.answers.remove(&t).map(|r| r.result);
         assert_eq!(r, Some(base::errno::EAGAIN), "the client asks the primary");
-        assert!(c.watch_messages.is_empty(), "{:?}", c.watch_messages);
+        assert!(c.asked.watch_messages.is_empty(), "{:?}", c.asked.watch_messages);
         let t = c.ask(0, 2, 0, msg_flags::BALANCE_READS, ops);
         c.run(100);
-        assert_eq!(c.answers.remove(&t).map(|r| r.result), Some(0));
-        let told = std::mem::take(&mut c.watch_messages);
+        assert_eq!(c.asked.answers.remove(&t).map(|r| r.result), Some(0));
+        let told = std::mem::take(&mut c.asked.watch_messages);
         assert!(told.iter().any(|(who, m)| *who == 1 && m.opcode == watch_event::NOTIFY), "{told:?}");
         c.run(6_000);
-        c.watch_messages.clear();
+        c.asked.watch_messages.clear();
     }
 }
 
@@ -97,17 +97,17 @@ fn a_read_that_any_member_may_serve_is_always_answered() {
     let flags = msg_flags::BALANCE_READS;
     // A new copy and a stray answer `EAGAIN`, and so does a failed copy.
     // The primary does not reach the stray, and so can't remove it.
-    c.blocked.insert((0, 2));
+    c.net.blocked.insert((0, 2));
     c.change(|m| (m.order, m.size) = (vec![0, 1], 2));
     c.run(100);
     let t = c.ask(2, 2, 0, flags, read());
     c.run(100);
-    assert_eq!(c.answers.remove(&t).map(|r| r.result), Some(base::errno::EAGAIN), "a stray");
+    assert_eq!(c.asked.answers.remove(&t).map(|r| r.result), Some(base::errno::EAGAIN), "a stray");
     c.may_fail = true;
     c.withdraw(1);
     let t = c.ask(1, 2, 0, flags, read());
     c.run(10);
-    assert_eq!(c.answers.remove(&t).map(|r| r.result), Some(base::errno::EAGAIN), "a copy that failed");
+    assert_eq!(c.asked.answers.remove(&t).map(|r| r.result), Some(base::errno::EAGAIN), "a copy that failed");
 }
 
 /// A client may have a map before the member that it asks.
@@ -119,11 +119,11 @@ fn a_balanced_read_with_a_newer_map_is_answered_once_the_map_comes() {
     c.run(500);
     let t = c.ask(1, 2, 0, msg_flags::BALANCE_READS, read());
     c.run(1_000);
-    assert!(!c.answers.contains_key(&t), "its map is older than the client's");
+    assert!(!c.asked.answers.contains_key(&t), "its map is older than the client's");
     c.osds[1].cut = false;
     c.change(|_| {});
     c.run(2_000);
-    assert_eq!(c.answers.remove(&t).map(|r| r.result), Some(0), "{}", c.describe(1));
+    assert_eq!(c.asked.answers.remove(&t).map(|r| r.result), Some(0), "{}", c.describe(1));
 }
 
 /// A member applies writes without regard to the reads that it serves, so it serves none in parts.
@@ -147,9 +147,9 @@ fn a_member_serves_no_long_call() {
         let t = c.ask(0, 3, object, 0, vec![set]);
         // Members hear that the write is stable.
         c.run(7_000);
-        assert_eq!(c.answers.remove(&t).map(|r| r.result), Some(0));
+        assert_eq!(c.asked.answers.remove(&t).map(|r| r.result), Some(0));
         let t = c.ask(1, 2, object, msg_flags::BALANCE_READS, summary());
         c.run(100);
-        assert_eq!(c.answers.remove(&t).map(|r| r.result), Some(result), "{images} images");
+        assert_eq!(c.asked.answers.remove(&t).map(|r| r.result), Some(result), "{images} images");
     }
 }

@@ -39,6 +39,25 @@ struct Args {
     /// Seeds to run: `7` or `0..100`.
     #[arg(long, default_value = "0..20")]
     seeds: String,
+    #[command(flatten)]
+    run: RunArgs,
+    #[command(flatten)]
+    way: WayArgs,
+    /// Activate a planted bug (builds with the feature `planted`).
+    #[arg(long)]
+    planted: Option<String>,
+    /// Instead of seeds: measure the cost of the death and return of one OSD in a cluster of OSDs and PGs, as
+    /// `40,1333`.
+    #[arg(long)]
+    study: Option<String>,
+    /// Instead of seeds: run those of this list, each with its own options.
+    #[arg(long, conflicts_with_all = ["seeds", "resume", "trace"])]
+    regressions: Option<PathBuf>,
+}
+
+/// The shape of each run, as far as the seed does not decide.
+#[derive(clap::Args)]
+struct RunArgs {
     /// OSDs, one per host.
     #[arg(long, default_value_t = 5)]
     osds: usize,
@@ -88,6 +107,11 @@ struct Args {
     /// The OSDs compress all data, each in its own way.
     #[arg(long)]
     compress: bool,
+}
+
+/// How runs are made and reported.
+#[derive(clap::Args)]
+struct WayArgs {
     /// Record clean seeds in this file, and skip seeds that it names.
     #[arg(long)]
     resume: Option<PathBuf>,
@@ -112,16 +136,6 @@ struct Args {
     /// Print a line about every run.
     #[arg(short, long)]
     verbose: bool,
-    /// Activate a planted bug (builds with the feature `planted`).
-    #[arg(long)]
-    planted: Option<String>,
-    /// Instead of seeds: measure the cost of the death and return of one OSD in a cluster of OSDs and PGs, as
-    /// `40,1333`.
-    #[arg(long)]
-    study: Option<String>,
-    /// Instead of seeds: run those of this list, each with its own options.
-    #[arg(long, conflicts_with_all = ["seeds", "resume", "trace"])]
-    regressions: Option<PathBuf>,
 }
 
 /// The value of `--ec`.
@@ -182,37 +196,37 @@ fn replay(a: &Args, o: &Options) -> String {
     let seed = o.seed;
     let mut s = format!(
         "cargo run --release -p belemnite-sim -- --seeds {seed} --osds {} --ops {} --faults {} --copies {}",
-        a.osds, a.ops, a.faults, a.copies
+        a.run.osds, a.run.ops, a.run.faults, a.run.copies
     );
-    match a.ec {
+    match a.run.ec {
         Some(Shape::Coded(k, m)) => s += &format!(" --ec {k},{m}"),
         Some(Shape::Any) => s += " --ec any",
         Some(Shape::None) => s += " --ec none",
         None => {}
     }
-    if let Some(o) = &a.only {
+    if let Some(o) = &a.run.only {
         s += &format!(" --only {o}");
     }
-    if a.plain {
+    if a.run.plain {
         s += " --plain";
     }
-    if a.long_cuts {
+    if a.run.long_cuts {
         s += " --long-cuts";
     }
-    if a.watchful {
+    if a.run.watchful {
         s += " --watchful";
     }
-    if a.once {
+    if a.run.once {
         s += " --once";
     }
-    if let Some(n) = a.objects {
+    if let Some(n) = a.run.objects {
         s += &format!(" --objects {n}");
     }
-    if let Some(n) = a.reactors {
+    if let Some(n) = a.run.reactors {
         s += &format!(" --reactors {n}");
     }
     s += &format!(" --mons {} --mds {}", o.mons, o.mds);
-    if let Some(moves) = a.moves {
+    if let Some(moves) = a.run.moves {
         s += &format!(" --moves {moves}");
     }
     s + &format!(" --trace trace-{seed}.txt")
@@ -255,38 +269,38 @@ fn tell_study(sizes: &str) -> ExitCode {
 /// Runs a seed and measures its duration.
 fn one(a: &Args, seed: u64) -> (Report, Duration) {
     let size = size(a);
-    let mut o = match a.ec {
-        None | Some(Shape::None) if a.plain => Options::plain(seed, size.clone()),
+    let mut o = match a.run.ec {
+        None | Some(Shape::None) if a.run.plain => Options::plain(seed, size.clone()),
         None => Options::swarm(seed, size.clone()),
         Some(Shape::None) => Options::draw(seed, size.clone()),
         Some(Shape::Any) => Options::coded(seed, size.clone(), None),
         Some(Shape::Coded(k, m)) => Options::coded(seed, size.clone(), Some((k, m))),
     };
-    if a.long_cuts {
+    if a.run.long_cuts {
         o.long_cuts();
     }
-    if a.watchful {
+    if a.run.watchful {
         o.watchful();
     }
-    o.rough.once = a.once;
+    o.rough.once = a.run.once;
     // Seeds that were found before several monitors were drawn have one.
-    let one = a.plain || matches!(a.ec, Some(Shape::Any | Shape::Coded(..)));
-    o.monitors(a.mons.or(one.then_some(1)));
-    o.files(a.mds.or(a.plain.then_some(0)));
-    o.objects = a.objects.unwrap_or(o.objects);
-    o.reactors = a.reactors.unwrap_or(o.reactors).clamp(1, REACTORS_MAX);
-    o.reactors_change &= a.reactors.is_none();
-    o.moves = a.moves.unwrap_or(o.moves);
-    o.compress = a.compress;
+    let one = a.run.plain || matches!(a.run.ec, Some(Shape::Any | Shape::Coded(..)));
+    o.monitors(a.run.mons.or(one.then_some(1)));
+    o.files(a.run.mds.or(a.run.plain.then_some(0)));
+    o.objects = a.run.objects.unwrap_or(o.objects);
+    o.reactors = a.run.reactors.unwrap_or(o.reactors).clamp(1, REACTORS_MAX);
+    o.reactors_change &= a.run.reactors.is_none();
+    o.moves = a.run.moves.unwrap_or(o.moves);
+    o.compress = a.run.compress;
     let t = Instant::now();
-    let mut r = run(&o, a.trace.is_some());
-    if a.twice {
+    let mut r = run(&o, a.way.trace.is_some());
+    if a.way.twice {
         let again = run(&o, false);
         if again.hash != r.hash {
             r.violations.push(format!("two runs differ: {:016x} and {:016x}", r.hash, again.hash));
         }
     }
-    if let Some(p) = &a.trace {
+    if let Some(p) = &a.way.trace {
         let text: String = r.trace.lines().flat_map(|l| [l, "\n"]).collect();
         if let Err(e) = std::fs::write(p, text) {
             eprintln!("{}: {e}", p.display());
@@ -297,8 +311,8 @@ fn one(a: &Args, seed: u64) -> (Report, Duration) {
 
 /// The sizes that the options name. The kinds of faults were checked before.
 fn size(a: &Args) -> Size {
-    let only = a.only.as_deref().and_then(|k| kinds(k).ok()).unwrap_or_default();
-    Size { osds: a.osds, ops: a.ops, faults: a.faults, copies: a.copies, only }
+    let only = a.run.only.as_deref().and_then(|k| kinds(k).ok()).unwrap_or_default();
+    Size { osds: a.run.osds, ops: a.run.ops, faults: a.run.faults, copies: a.run.copies, only }
 }
 
 /// The seeds of a list, each with its own options.
@@ -307,7 +321,7 @@ fn listed(path: &Path) -> Result<Vec<Draw>, String> {
         let seed = r.seed.to_string();
         let words = ["sim", "--seeds", &seed].into_iter().chain(r.args.split_whitespace());
         let a = Args::try_parse_from(words).map_err(|e| format!("seed {seed}: {e}"))?;
-        kinds(a.only.as_deref().unwrap_or_default())?;
+        kinds(a.run.only.as_deref().unwrap_or_default())?;
         Ok(Draw { seed: r.seed, args: Arc::new(a), found: Some(r.found) })
     };
     let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -373,14 +387,14 @@ fn all(a: &Args, seeds: impl Iterator<Item = Draw> + Send, mut log: Option<File>
     let start = Instant::now();
     let (seeds, stop) = (Mutex::new(seeds), AtomicBool::new(false));
     let next = || {
-        let over = a.seconds.is_some_and(|s| start.elapsed() > Duration::from_secs(s));
+        let over = a.way.seconds.is_some_and(|s| start.elapsed() > Duration::from_secs(s));
         // The lock is poisoned only by a panic that ends the program anyway.
         if over || stop.load(Ordering::Relaxed) { None } else { seeds.lock().ok()?.next() }
     };
     let mut sum = Sum::default();
     std::thread::scope(|scope| {
         let (done, reports) = std::sync::mpsc::channel();
-        for _ in 0..a.jobs.max(1) {
+        for _ in 0..a.way.jobs.max(1) {
             let (done, next) = (done.clone(), &next);
             let run = move || {
                 // A bug acts in the thread that planted it. Its name was checked before.
@@ -399,7 +413,7 @@ fn all(a: &Args, seeds: impl Iterator<Item = Draw> + Send, mut log: Option<File>
         drop(done);
         for (r, took, draw) in reports {
             sum.add(&r);
-            if a.verbose {
+            if a.way.verbose {
                 tell_briefly(&r, took);
             }
             if r.violations.is_empty() {
@@ -410,7 +424,7 @@ fn all(a: &Args, seeds: impl Iterator<Item = Draw> + Send, mut log: Option<File>
                 }
             } else {
                 tell(&draw, &r);
-                stop.fetch_or(!a.keep_going, Ordering::Relaxed);
+                stop.fetch_or(!a.way.keep_going, Ordering::Relaxed);
             }
         }
     });
@@ -427,11 +441,11 @@ fn main() -> ExitCode {
         eprintln!("--seeds: expected N or A..B, got '{}'", a.seeds);
         return ExitCode::FAILURE;
     };
-    if let Some(filter) = &a.log {
+    if let Some(filter) = &a.way.log {
         let f = tracing_subscriber::EnvFilter::new(format!("{filter},at=info"));
         tracing_subscriber::fmt().with_env_filter(f).with_writer(std::io::stderr).without_time().init();
     }
-    let usable = kinds(a.only.as_deref().unwrap_or_default()).and_then(|_| plant(a.planted.as_deref()));
+    let usable = kinds(a.run.only.as_deref().unwrap_or_default()).and_then(|_| plant(a.planted.as_deref()));
     let list = usable.and_then(|()| a.regressions.as_deref().map(listed).transpose());
     let list = match list {
         Ok(list) => list,
@@ -441,12 +455,13 @@ fn main() -> ExitCode {
         }
     };
     let clean: BTreeSet<u64> = a
+        .way
         .resume
         .as_ref()
         .and_then(|p| std::fs::read_to_string(p).ok())
         .map(|t| t.lines().filter_map(|l| l.parse().ok()).collect())
         .unwrap_or_default();
-    let log = a.resume.as_ref().and_then(|p| std::fs::OpenOptions::new().create(true).append(true).open(p).ok());
+    let log = a.way.resume.as_ref().and_then(|p| std::fs::OpenOptions::new().create(true).append(true).open(p).ok());
     let sum = match list {
         Some(list) => all(&a, list.into_iter(), log),
         None => {

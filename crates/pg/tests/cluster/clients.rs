@@ -88,7 +88,7 @@ impl Cluster {
                 ..MOsdOp::default()
             }),
         };
-        let d = 1 + self.rng.below(self.delay);
+        let d = 1 + self.rng.below(self.net.delay);
         self.at(d, What::ToOsd { osd: primary, client: n, op: Box::new(op) });
     }
 
@@ -102,7 +102,7 @@ impl Cluster {
     /// Sends a client's operation to an OSD; returns its number in [`Cluster::answers`].
     pub fn ask(&mut self, osd: i32, who: u64, object: usize, flags: u32, ops: Vec<OsdOp>) -> u64 {
         self.seq += 1;
-        let name = object_name(object) + &"x".repeat(self.pads);
+        let name = object_name(object) + &"x".repeat(self.asked.pads);
         let (tid, epoch) = (ASKED + self.seq, self.map().epoch);
         let write = ops.iter().any(|o| o.op.is_write());
         let pgid = self.spg(osd);
@@ -123,8 +123,8 @@ impl Cluster {
                 locator: ObjectLocator::new(PoolId(POOL)),
                 oid: Bytes::from(name),
                 ops: OpVec::from_vec(ops),
-                snapid: self.asks_at,
-                snapc: if self.asks_in_snaps { self.snap_context() } else { SnapContext::default() },
+                snapid: self.asked.at_snap,
+                snapc: if self.asked.in_snaps { self.snap_context() } else { SnapContext::default() },
                 ..MOsdOp::default()
             }),
         });

@@ -97,6 +97,39 @@ pub struct Client {
     pub errors: u64,
 }
 
+/// Operations of [`Cluster::ask`], and their answers.
+#[derive(Default)]
+pub struct Asked {
+    /// Replies to the operations of [`Cluster::ask`], by number.
+    pub answers: BTreeMap<u64, MOsdOpReply>,
+    /// Watch messages to the sessions of [`Cluster::ask`].
+    pub watch_messages: Vec<(u64, wire::msg::MWatchNotify)>,
+    /// Bytes by which the names of objects of [`Cluster::ask`] are longer.
+    pub pads: usize,
+    /// True if the writes of [`Cluster::ask`] have the existing snapshots in their context.
+    pub in_snaps: bool,
+    /// The snapshot that the reads of [`Cluster::ask`] read.
+    pub at_snap: SnapId,
+}
+
+/// The network between the OSDs, and the one that a test has bugged.
+#[derive(Default)]
+pub struct Network {
+    /// Numbers of sessions; a message of an older one is lost.
+    pub sessions: BTreeMap<(i32, i32), u64>,
+    pub blocked: BTreeSet<(i32, i32)>,
+    /// Number of messages between OSDs that `spied` records.
+    pub spies: usize,
+    /// The recorded messages: sender, receiver, message.
+    pub spied: Vec<(i32, i32, Box<MPgPeer>)>,
+    /// Changes the messages that an OSD sends; arguments: sender and message.
+    pub lies: Option<fn(i32, &mut MPgPeer)>,
+    /// Kinds of messages between OSDs, by code, of which the next one is lost with its session, and those that were.
+    pub loses: BTreeSet<u8>,
+    pub lost: Vec<u8>,
+    pub delay: u64,
+}
+
 pub struct Cluster {
     pub rng: Rng,
     /// Source of claims of other PGs.
@@ -109,43 +142,22 @@ pub struct Cluster {
     pub maps: Vec<Map>,
     pub clients: Vec<Client>,
     pub objects: Vec<Object>,
-    /// Numbers of sessions; a message of an older one is lost.
-    sessions: BTreeMap<(i32, i32), u64>,
-    pub blocked: BTreeSet<(i32, i32)>,
     pub keep_log: (usize, usize),
     pub load: bool,
+    pub asked: Asked,
+    pub net: Network,
     pub snaps: Vec<u64>,
     pub trace: u64,
-    pub delay: u64,
     pub violations: Vec<String>,
     /// Reads that a replica answered.
     pub read_anywhere: u64,
     pub verbose: bool,
     /// Lines of the cluster log.
     pub log: Vec<String>,
-    /// Replies to the operations of [`Cluster::ask`], by number.
-    pub answers: BTreeMap<u64, MOsdOpReply>,
-    /// Watch messages to the sessions of [`Cluster::ask`].
-    pub watch_messages: Vec<(u64, wire::msg::MWatchNotify)>,
     /// Copies that failed: OSD and error.
     pub failed: Vec<(i32, base::errno::Errno)>,
     /// The test expects copies to fail.
     pub may_fail: bool,
-    /// Number of messages between OSDs that `spied` records.
-    pub spies: usize,
-    /// The recorded messages: sender, receiver, message.
-    pub spied: Vec<(i32, i32, Box<MPgPeer>)>,
-    /// Changes the messages that an OSD sends; arguments: sender and message.
-    pub lies: Option<fn(i32, &mut MPgPeer)>,
-    /// Kinds of messages between OSDs, by code, of which the next one is lost with its session, and those that were.
-    pub loses: BTreeSet<u8>,
-    pub lost: Vec<u8>,
-    /// Bytes by which the names of objects of [`Cluster::ask`] are longer.
-    pub pads: usize,
-    /// True if the writes of [`Cluster::ask`] have the existing snapshots in their context.
-    pub asks_in_snaps: bool,
-    /// The snapshot that the reads of [`Cluster::ask`] read.
-    pub asks_at: SnapId,
 }
 
 /// Number of the first session of [`Cluster::ask`].
@@ -208,28 +220,17 @@ impl Cluster {
             maps: vec![map],
             clients: Vec::new(),
             objects: (0..objects).map(|_| Object::default()).collect(),
-            sessions: BTreeMap::new(),
-            blocked: BTreeSet::new(),
             keep_log: (150, 10),
             load: true,
+            asked: Asked { at_snap: SnapId::HEAD, ..Asked::default() },
+            net: Network { delay: 5, ..Network::default() },
             snaps: Vec::new(),
             trace: seed,
-            delay: 5,
             violations: Vec::new(),
             read_anywhere: 0,
             log: Vec::new(),
-            answers: BTreeMap::new(),
-            watch_messages: Vec::new(),
             failed: Vec::new(),
             may_fail: false,
-            spies: 0,
-            spied: Vec::new(),
-            lies: None,
-            loses: BTreeSet::new(),
-            lost: Vec::new(),
-            pads: 0,
-            asks_in_snaps: false,
-            asks_at: SnapId::HEAD,
             verbose: std::env::var("PG_TRACE").is_ok(),
         };
         for n in 0..osds {
@@ -316,7 +317,7 @@ impl Cluster {
         }
         self.maps.push(m);
         for o in 0..self.osds.len() as i32 {
-            let d = self.rng.below(self.delay * 4 + 1);
+            let d = self.rng.below(self.net.delay * 4 + 1);
             self.at(d, What::MapTo(o));
         }
     }
@@ -328,12 +329,12 @@ impl Cluster {
     }
 
     fn session(&self, a: i32, b: i32) -> u64 {
-        self.sessions.get(&(a.min(b), a.max(b))).copied().unwrap_or(0)
+        self.net.sessions.get(&(a.min(b), a.max(b))).copied().unwrap_or(0)
     }
 
     /// Loses the messages in flight between two OSDs.
     pub fn reset_session(&mut self, a: i32, b: i32) {
-        *self.sessions.entry((a.min(b), a.max(b))).or_default() += 1;
+        *self.net.sessions.entry((a.min(b), a.max(b))).or_default() += 1;
         for (x, y) in [(a, b), (b, a)] {
             let d = self.rng.below(50);
             self.at(d, What::Reset { osd: x, peer: y });
@@ -407,7 +408,7 @@ impl Cluster {
             }
         }
         if self.osds[n as usize].disk.pending() > 0 {
-            let d = self.rng.below(self.delay);
+            let d = self.rng.below(self.net.delay);
             self.at(d, What::Sync(n));
         }
         let deadline = self.osds[n as usize].pg.as_ref().and_then(Pg::next_deadline);
@@ -424,20 +425,20 @@ impl Cluster {
                 let (body, data) = (msg.body.len(), msg.data.len());
                 let fits = body <= MPgPeer::BODY_MAX && data <= MPgPeer::DATA_MAX;
                 assert!(fits, "a message of {body} and {data} bytes resets its connection");
-                if let Some(lie) = self.lies {
+                if let Some(lie) = self.net.lies {
                     lie(n, &mut msg);
                 }
-                if self.spied.len() < self.spies {
-                    self.spied.push((n, to.0, msg.clone()));
+                if self.net.spied.len() < self.net.spies {
+                    self.net.spied.push((n, to.0, msg.clone()));
                 }
-                if self.blocked.contains(&(n, to.0)) {
+                if self.net.blocked.contains(&(n, to.0)) {
                     return;
                 }
-                if !self.loses.is_empty() {
+                if !self.net.loses.is_empty() {
                     // A short message that is sent surely is in the data of its piece.
                     let kind = if msg.body.first() == Some(&53) { msg.data.first() } else { msg.body.first() };
-                    if let Some(kind) = kind.copied().filter(|k| self.loses.remove(k)) {
-                        self.lost.push(kind);
+                    if let Some(kind) = kind.copied().filter(|k| self.net.loses.remove(k)) {
+                        self.net.lost.push(kind);
                         return self.reset_session(n, to.0);
                     }
                 }
@@ -449,23 +450,23 @@ impl Cluster {
                     .rev()
                     .find(|(_, w)| matches!(w, What::Peer { from: f, to: t, .. } if (*f, *t) == (from, to)))
                     .map_or(0, |((t, _), _)| *t);
-                let d = (self.now + 1 + self.rng.below(self.delay)).max(last) - self.now;
+                let d = (self.now + 1 + self.rng.below(self.net.delay)).max(last) - self.now;
                 self.at(d, What::Peer { from, to, session, msg });
             }
             Effect::Reply(s, reply) if s.0 >= ASKED => {
-                self.answers.insert(reply.tid, *reply);
+                self.asked.answers.insert(reply.tid, *reply);
             }
-            Effect::Watch(s, m, _) if s.0 >= ASKED => self.watch_messages.push((s.0 - ASKED, *m)),
+            Effect::Watch(s, m, _) if s.0 >= ASKED => self.asked.watch_messages.push((s.0 - ASKED, *m)),
             Effect::Reply(s, reply) => {
-                let d = 1 + self.rng.below(self.delay);
+                let d = 1 + self.rng.below(self.net.delay);
                 self.at(d, What::ToClient { client: s.0 as usize, reply });
             }
             Effect::WantUpThru(e) => {
-                let d = 1 + self.rng.below(self.delay);
+                let d = 1 + self.rng.below(self.net.delay);
                 self.at(d, What::UpThru(n, e.0));
             }
             Effect::WantPgTemp(v) => {
-                let d = 1 + self.rng.below(self.delay);
+                let d = 1 + self.rng.below(self.net.delay);
                 let epoch = self.osds[n as usize].epoch;
                 self.at(d, What::PgTemp(n, epoch, v.into_iter().map(|o| o.0).collect()));
             }
@@ -534,7 +535,7 @@ impl Cluster {
     fn step(&mut self, w: What) {
         match w {
             What::Peer { from, to, session, msg } => {
-                if session == self.session(from, to) && !self.blocked.contains(&(from, to)) {
+                if session == self.session(from, to) && !self.net.blocked.contains(&(from, to)) {
                     self.peer(from, to, msg);
                 }
             }
@@ -542,8 +543,8 @@ impl Cluster {
             What::Beat => {
                 for a in 0..self.osds.len() as i32 {
                     for b in 0..self.osds.len() as i32 {
-                        if a != b && self.osds[a as usize].running && !self.blocked.contains(&(a, b)) {
-                            let d = 1 + self.rng.below(self.delay);
+                        if a != b && self.osds[a as usize].running && !self.net.blocked.contains(&(a, b)) {
+                            let d = 1 + self.rng.below(self.net.delay);
                             let sent = self.now;
                             self.at(d, What::Ask { from: a, to: b, sent });
                         }
@@ -556,8 +557,8 @@ impl Cluster {
                 if o.running {
                     o.leases.update(LeaseUpdate::Granted(OsdId(from), Self::mono_at(self.now) + READ_LEASE));
                     let epoch = o.epoch;
-                    if !self.blocked.contains(&(to, from)) {
-                        let d = 1 + self.rng.below(self.delay);
+                    if !self.net.blocked.contains(&(to, from)) {
+                        let d = 1 + self.rng.below(self.net.delay);
                         self.at(d, What::Grant { from: to, to: from, sent, epoch });
                     }
                 }
@@ -612,7 +613,7 @@ impl Cluster {
                     let (mut all, mut lost) = (0, 0);
                     for p in peers {
                         all += 1;
-                        lost += i32::from(self.blocked.contains(&(n, p)) || self.blocked.contains(&(p, n)));
+                        lost += i32::from(self.net.blocked.contains(&(n, p)) || self.net.blocked.contains(&(p, n)));
                     }
                     let isolated = all > 0 && lost * 2 > all && self.rng.chance(1, 20);
                     if (dead || isolated) && self.map().is_up(n) {

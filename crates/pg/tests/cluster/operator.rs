@@ -33,7 +33,7 @@ impl Cluster {
     /// Ends all faults.
     pub fn heal(&mut self) {
         self.free_places();
-        self.blocked.clear();
+        self.net.blocked.clear();
         for n in 0..self.osds.len() as i32 {
             self.osds[n as usize].cut = false;
             self.restart(n);

@@ -51,7 +51,7 @@ impl Rest {
     pub fn ask(&mut self, op: OsdOp, ms: u64) -> Bytes {
         let tid = self.send(op);
         self.c.run(ms);
-        let answer = self.c.answers.get(&tid).unwrap_or_else(|| panic!("no answer; {}", self.c.describe(1)));
+        let answer = self.c.asked.answers.get(&tid).unwrap_or_else(|| panic!("no answer; {}", self.c.describe(1)));
         assert_eq!(answer.result.min(0), 0);
         answer.ops[0].outdata.clone()
     }
