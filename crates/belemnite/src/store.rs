@@ -257,7 +257,7 @@ fn cid(s: &mut Offline, name: &str) -> Result<Cid, Error> {
         let shard = base::ShardId(n.parse().map_err(|_| wrong())?);
         return Ok(Cid::Pg(SpgId { shard, ..spg }));
     }
-    let both = [Cid::Pg(spg), pg::second_name(Cid::Pg(spg))];
+    let both = [Cid::Pg(spg), pg::staging_cid(Cid::Pg(spg))];
     let counts = |c: &Cid| s.read(|s, t| s.pg_info(t, *c)).is_ok_and(|i| i.is_some_and(|i| !i.is_empty()));
     Ok(both.into_iter().find(counts).unwrap_or(both[0]))
 }

@@ -50,7 +50,7 @@ pub use exec::{ClassCall, OpAccess, copy_source, index_key as snap_index_key, op
 pub use long::{Caller, LongCalls};
 pub use map::{MapView, MergeMeta, PoolView};
 pub use merge_msg::{MergeMsg, SourceState};
-pub use moving::{Handover, Late, Move, SECOND, pg_of, second_name};
+pub use moving::{Handover, Late, Move, SECOND, pg_of, staging_cid};
 pub use pg::{Child, Pg, PgConfig, Scrubs, State, answer_for_none, is_intake};
 pub use shards::{PeerId, ShardSet};
 pub use stats::OpDump;

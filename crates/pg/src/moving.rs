@@ -5,7 +5,7 @@
 //! ([`Move::Switch`]). The control machine tells every reactor, at one point in the sequence of maps, that the PG is
 //! on the target from there on. The source forwards the messages it held ([`Move::Late`]).
 //!
-//! Two collections of an OSD never have the same name: a PG's collection has its own name or its [`second_name`], in
+//! Two collections of an OSD never have the same name: a PG's collection has its own name or its [`staging_cid`], in
 //! turns. A collection without a PG info, or with an empty one, is void: it is being filled or removed. While neither
 //! is void, both have the same content, and neither is served.
 
@@ -21,9 +21,9 @@ use base::{Epoch, Mono, OsdId, ShardId, SpgId};
 use store::{Cid, Op};
 use wire::msg::MPgPeer;
 
-/// The second name of a replicated PG's collection: this number stands in place of the shard.
+/// The staging name of a replicated PG's collection: this number stands in place of the shard.
 pub const SECOND: ShardId = ShardId(101);
-/// The second name of a shard's collection: this is added to the shard.
+/// The staging name of a shard's collection: this is added to the shard.
 const SECOND_OF_SHARD: i8 = 64;
 
 /// Most shards of a PG.
@@ -31,7 +31,7 @@ const SHARDS_MAX: i8 = 32;
 
 /// The alternative name of a PG's collection; applied twice it gives the first name.
 #[must_use]
-pub fn second_name(cid: Cid) -> Cid {
+pub fn staging_cid(cid: Cid) -> Cid {
     match cid {
         Cid::Pg(p) => {
             let shard = match p.shard {
@@ -167,9 +167,9 @@ mod tests {
     fn a_collection_alternates_between_two_names() {
         for shard in [-1, 0, 1, 31] {
             let spg = SpgId { pg: PgId::new(1, 5), shard: ShardId(shard) };
-            let (a, b) = (Cid::Pg(spg), second_name(Cid::Pg(spg)));
+            let (a, b) = (Cid::Pg(spg), staging_cid(Cid::Pg(spg)));
             assert_ne!(a, b);
-            assert_eq!(second_name(b), a);
+            assert_eq!(staging_cid(b), a);
             assert_eq!((pg_of(a), pg_of(b)), (Some(spg), Some(spg)));
         }
     }

@@ -390,7 +390,7 @@ impl WatchTable {
     }
 
     /// Returns the watches of blocklisted clients, whose removal must be written.
-    pub fn fence(&mut self, blocked: impl Fn(&EntityAddr) -> bool) -> Vec<Expired> {
+    pub fn end_blocklisted(&mut self, blocked: impl Fn(&EntityAddr) -> bool) -> Vec<Expired> {
         self.end_watches(|w| blocked(&w.addr))
     }
 

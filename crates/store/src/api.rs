@@ -204,7 +204,7 @@ pub trait ObjectStore {
     /// Hints that the caller will soon read or write an object of this hash, at this offset. The store may
     /// prefetch the memory it needs into the CPU caches, which pays if several are announced before the first
     /// is used. There is no other effect.
-    fn foresee(&mut self, hash: u32, off: u64) {
+    fn prefetch(&mut self, hash: u32, off: u64) {
         let _ = (hash, off);
     }
     /// Sets how data that is written to a pool's objects from now on is compressed; `None`: not at all. Readers see no

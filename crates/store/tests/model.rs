@@ -81,7 +81,7 @@ impl World {
         model.prepare(tag, &txn).expect("the workload makes legal transactions");
         // Announced operations need not follow, and their objects need not exist.
         for (i, op) in (0..).zip(&txn.ops) {
-            self.store.foresee(op.oid().map_or(i as u32, |o| o.hobj.hash), (tag.0 + i) % 5000 * 4096);
+            self.store.prefetch(op.oid().map_or(i as u32, |o| o.hobj.hash), (tag.0 + i) % 5000 * 4096);
         }
         let mut rounds = 0;
         loop {

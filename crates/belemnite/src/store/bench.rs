@@ -306,9 +306,9 @@ impl Bench {
             // An OSD handles received messages in the same way.
             for o in &due {
                 match o.txn.as_ref().map(|t| t.ops.iter().find(|o| matches!(o, Op::Write { .. }))) {
-                    Some(Some(Op::Write { oid, off, .. })) => self.store.foresee(oid.hobj.hash, *off),
+                    Some(Some(Op::Write { oid, off, .. })) => self.store.prefetch(oid.hobj.hash, *off),
                     Some(_) => {}
-                    None => self.store.foresee(self.name(kind, o.n).hobj.hash, o.off),
+                    None => self.store.prefetch(self.name(kind, o.n).hobj.hash, o.off),
                 }
             }
             for o in due {

@@ -303,17 +303,17 @@ mod tests {
     fn two_shards_of_a_pg_are_both_kept() {
         let shard = |n| Cid::Pg(SpgId { pg: PgId::new(1, 4), shard: base::ShardId(n) });
         let seen = Some(Epoch(9));
-        let held = [(0, shard(0), seen), (0, shard(2), seen), (0, pg::second_name(shard(2)), None)];
+        let held = [(0, shard(0), seen), (0, shard(2), seen), (0, pg::staging_cid(shard(2)), None)];
         let (places, doomed) = resolve(&held, |_| 0);
         assert_eq!(places.len(), 2);
-        assert_eq!(doomed, [(0, pg::second_name(shard(2)))]);
+        assert_eq!(doomed, [(0, pg::staging_cid(shard(2)))]);
     }
 
     #[test]
     fn of_two_collections_of_a_pg_one_is_kept() {
         let named = |pg: PgId| pg.seed as usize % 2;
         let a = |s| Cid::Pg(PgId::new(1, s).into());
-        let b = |s| pg::second_name(a(s));
+        let b = |s| pg::staging_cid(a(s));
         let seen = |e| Some(Epoch(e));
         let held = [
             (0, a(1), seen(9)),

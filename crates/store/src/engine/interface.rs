@@ -170,8 +170,8 @@ impl ObjectStore for Store {
         pools.filter_map(|(pool, p)| Some((pool?, bytes(p.original), bytes(p.stored)))).collect()
     }
 
-    fn foresee(&mut self, hash: u32, off: u64) {
-        self.meta.foresee(hash, off / BLOCK);
+    fn prefetch(&mut self, hash: u32, off: u64) {
+        self.meta.prefetch(hash, off / BLOCK);
     }
 
     fn release(&mut self, tag: Tag) {

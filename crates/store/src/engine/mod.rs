@@ -7,7 +7,7 @@
 //! Parts: `prepare` (needs of a transaction), `early` (data of large writes), `perform` (operations to
 //! changes), `suspend` (a transaction that misses a page), `read`, `log` (frames in flight), `commit` (group
 //! commit and completions), `plans` (state of each tag), `requests` (device requests), `room` (free blocks), `streams`
-//! (where data goes), `pack` (compressed extents), `pages` (pages that plans miss), `fence` (places for each kind of
+//! (where data goes), `pack` (compressed extents), `pages` (pages that plans miss), `write_guard` (places for each kind of
 //! write), `fill` (file blocks in advance), `checkpoint`, `open`, `replay` (the logs), `format`, `grow`, `rebuild` (repair
 //! after lost metadata pages). `interface` is what callers see, `config` its settings. Metadata is in `crate::meta`.
 //!
@@ -26,7 +26,6 @@ mod commit;
 mod config;
 pub mod device;
 mod early;
-mod fence;
 mod fill;
 mod format;
 mod grow;
@@ -46,6 +45,7 @@ mod room;
 mod runs;
 mod streams;
 mod suspend;
+mod write_guard;
 
 pub use config::{Config, Counters, LOG_BYTES_MIN, Packing, REPLAY_STEPS_MIN, Replayed};
 pub use device::Device;
@@ -229,7 +229,7 @@ impl Store {
     }
 
     fn request(&mut self, role: Role, kind: IoKind) {
-        if fence::changes(&kind) && !self.within_fence(&role, &kind) {
+        if write_guard::changes(&kind) && !self.is_allowed(&role, &kind) {
             return;
         }
         self.io.ask(role, kind);
@@ -263,8 +263,8 @@ impl Store {
         for t in commits.into_iter().flat_map(|c| c.tags).chain(open).chain(behind) {
             self.events.push_back(Event::Durable(t, Err(errno)));
         }
-        let crowd = std::mem::take(&mut self.needs.crowd).into_iter().map(|c| c.0);
-        self.events.extend(self.room.take_waiting().into_iter().chain(crowd).map(Event::Ready));
+        let queued = std::mem::take(&mut self.needs.queue).into_iter().map(|c| c.0);
+        self.events.extend(self.room.take_waiting().into_iter().chain(queued).map(Event::Ready));
         self.log.payload.clear();
         self.log.records = 0;
         // Data in flight stays readable, since memory still refers to it.

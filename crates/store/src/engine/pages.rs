@@ -58,7 +58,7 @@ pub(super) struct Needs {
     /// Estimated bytes of memory that plans have brought.
     pub(super) brought: usize,
     /// Plans that wait for others to end, with the bytes they will bring.
-    pub(super) crowd: VecDeque<(Tag, usize)>,
+    pub(super) queue: VecDeque<(Tag, usize)>,
     /// A submitted transaction is being applied. Its needs never wait for other plans.
     pub(super) applying: bool,
 }
@@ -122,10 +122,10 @@ impl Store {
             return true;
         }
         let begun = p.brought > 0 || self.needs.applying;
-        let room = begun || self.needs.crowd.is_empty() && self.needs.fits(bytes, self.cfg.meta_bytes);
+        let room = begun || self.needs.queue.is_empty() && self.needs.fits(bytes, self.cfg.meta_bytes);
         if !room {
-            if !self.needs.crowd.iter().any(|c| c.0 == tag) {
-                self.needs.crowd.push_back((tag, bytes));
+            if !self.needs.queue.iter().any(|c| c.0 == tag) {
+                self.needs.queue.push_back((tag, bytes));
             }
             return false;
         }
@@ -136,20 +136,20 @@ impl Store {
 
     /// Lets waiting plans begin for which there is room.
     pub(super) fn let_in(&mut self) {
-        while self.needs.crowd.front().is_some_and(|c| self.needs.fits(c.1, self.cfg.meta_bytes)) {
+        while self.needs.queue.front().is_some_and(|c| self.needs.fits(c.1, self.cfg.meta_bytes)) {
             self.let_one_in();
         }
     }
 
     /// Lets a waiting plan begin when the store is at rest: the plans that hold the share may keep it for long.
     pub(super) fn let_in_if_at_rest(&mut self) {
-        if !self.needs.crowd.is_empty() && self.io.under_way.is_empty() && self.events.is_empty() {
+        if !self.needs.queue.is_empty() && self.io.under_way.is_empty() && self.events.is_empty() {
             self.let_one_in();
         }
     }
 
     fn let_one_in(&mut self) {
-        let Some((tag, bytes)) = self.needs.crowd.pop_front() else { return };
+        let Some((tag, bytes)) = self.needs.queue.pop_front() else { return };
         let p = self.plan(tag);
         (p.brought, p.let_in) = (bytes, true);
         self.needs.brought += bytes;

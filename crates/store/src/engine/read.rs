@@ -136,8 +136,8 @@ impl Store {
         if let Some(s) = &mut self.suspended {
             s.waiting.retain(|t| *t != tag);
         }
-        if !self.needs.crowd.is_empty() {
-            self.needs.crowd.retain(|c| c.0 != tag);
+        if !self.needs.queue.is_empty() {
+            self.needs.queue.retain(|c| c.0 != tag);
             self.let_in();
         }
     }

@@ -139,7 +139,7 @@ impl Chunk {
     }
 
     /// Prefetches a block's entry into the CPU caches.
-    pub(crate) fn foresee(&self, i: u64) {
+    pub(crate) fn prefetch(&self, i: u64) {
         if let Some(e) = self.entries.get(i as usize) {
             prefetch(e);
         }

@@ -28,9 +28,9 @@ const HASH_MASK: u64 = u32::MAX as u64;
 impl Meta {
     /// Prefetches what an operation on an object with this hash needs: the onode at once, the memory behind it
     /// when further operations are announced. A wrong guess only costs time.
-    pub(crate) fn foresee(&mut self, hash: u32, block: u64) {
+    pub(crate) fn prefetch(&mut self, hash: u32, block: u64) {
         let id = self.objects.recall(hash);
-        let [b, d] = self.objects.foresee(id, block);
+        let [b, d] = self.objects.prefetch(id, block);
         if let Some(o) = self.objects.get(id as usize) {
             prefetch_all(o);
         }
@@ -55,7 +55,7 @@ impl Meta {
                 a.1.chunks(64).take(4).for_each(prefetch);
             }
             if let Some(Body::Map { map, .. }) = chunk_page(o, d.1).map(|p| &p.body) {
-                map.foresee(d.1 % CHUNK);
+                map.prefetch(d.1 % CHUNK);
             }
         }
     }

@@ -72,7 +72,7 @@ impl Table {
     }
 
     /// Registers an announced operation. Returns the second and the fourth before it, as slot and block.
-    pub(super) fn foresee(&mut self, id: u32, block: u64) -> [(u32, u64); 2] {
+    pub(super) fn prefetch(&mut self, id: u32, block: u64) -> [(u32, u64); 2] {
         let [a, b, c, d] = self.foreseen;
         self.foreseen = [(id, block), a, b, c];
         [b, d]

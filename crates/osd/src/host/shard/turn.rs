@@ -145,7 +145,7 @@ impl ShardHost {
                 Work::Op(_, m) => {
                     core.prefetch(m.pgid.pg);
                     // Hints only make sense before the operations.
-                    store.foresee(m.hash, m.ops.last().map_or(0, |o| o.extent().offset));
+                    store.prefetch(m.hash, m.ops.last().map_or(0, |o| o.extent().offset));
                 }
                 Work::Peer(_, m) => core.prefetch(m.spg.pg),
             }

@@ -192,7 +192,7 @@ impl Pg {
             let m = if bare_for.contains(&o) { bare.clone() } else { full.to(o).cloned() };
             if let Some(m) = m {
                 if !self.is_sent_again(o) {
-                    self.tell_summed(Lane::Data, o, m, full.sums());
+                    self.send_summed(Lane::Data, o, m, full.sums());
                 }
                 if let Some(to) = self.peers.members_mut().get_mut(&o) {
                     to.sent = seq;
@@ -435,7 +435,7 @@ impl Pg {
         if self.is_primary() {
             self.writes_settled();
         }
-        if next == self.journal.fence && !self.life.is_stopping() {
+        if next == self.journal.settle_point && !self.life.is_stopping() {
             self.settled(turn);
         }
     }

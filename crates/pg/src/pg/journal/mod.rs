@@ -34,10 +34,10 @@ pub(in crate::pg) struct Journal {
     /// Number of the newest transaction that is durable on all copies that must have it.
     durable: u64,
     /// Newest transaction of older intervals. Until it is durable here, this copy tells no other its state.
-    fence: u64,
-    /// Lower bound of the fence: 1 for a child of a split, whose content the parent submitted before the child's
+    settle_point: u64,
+    /// Lower bound of the settle point: 1 for a child of a split, whose content the parent submitted before the child's
     /// first transaction.
-    fence_min: u64,
+    settle_min: u64,
     /// The stored info differs from `info` in more than replay of the log restores.
     dirty: bool,
     /// Log records submitted since the info was stored.
@@ -159,14 +159,14 @@ impl Journal {
         self.commits.clear();
     }
 
-    /// Raises the fence to all that was submitted: a new interval begins.
-    pub(in crate::pg) fn raise_fence(&mut self) {
-        self.fence = self.submitted.max(self.fence_min);
+    /// Raises the settle point to all that was submitted: a new interval begins.
+    pub(in crate::pg) fn raise_settle_point(&mut self) {
+        self.settle_point = self.submitted.max(self.settle_min);
     }
 
-    /// Sets a lower bound of the fence, for a child whose content its parent has submitted.
+    /// Sets a lower bound of the settle point, for a child whose content its parent has submitted.
     pub(in crate::pg) fn await_parent(&mut self) {
-        self.fence_min = 1;
+        self.settle_min = 1;
     }
 
     /// Checks the order of the counters, invariant 1.
@@ -175,8 +175,8 @@ impl Journal {
     }
 
     /// True if everything of older intervals is durable here.
-    pub(in crate::pg) fn is_past_fence(&self) -> bool {
-        self.local >= self.fence
+    pub(in crate::pg) fn is_past_settle_point(&self) -> bool {
+        self.local >= self.settle_point
     }
 
     /// Releases unused memory.

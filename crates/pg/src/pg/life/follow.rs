@@ -87,14 +87,14 @@ impl Pg {
             self.reset(led, turn);
         } else {
             if came_back {
-                self.tell_primary(turn.now);
+                self.notify_primary(turn.now);
             }
             self.same_interval(turn);
         }
     }
 
     /// Repeats the notify to the primary, which did not get it while this OSD was down.
-    fn tell_primary(&mut self, now: Now) {
+    fn notify_primary(&mut self, now: Now) {
         let primary = self.primary();
         if *self.life.state() == State::Stray && primary.osd.0 >= 0 && primary != self.me() {
             self.notify(primary, now);
@@ -225,7 +225,7 @@ impl Pg {
         } else {
             self.drop_actions(turn.out);
         }
-        self.journal.raise_fence();
+        self.journal.raise_settle_point();
         self.finish_commits(turn);
         self.plans.cache_mut().clear();
         self.watches.clear();
@@ -300,7 +300,7 @@ impl Pg {
             State::Active | State::Peered | State::Quiesced => {
                 self.check_sources();
                 self.check_lost(turn);
-                self.fence_watches(turn);
+                self.end_blocklisted_watches(turn);
                 self.retry_blocked();
                 self.retry_held(turn);
             }
@@ -319,7 +319,7 @@ impl Pg {
             State::ReplicaActive | State::Stray => self.retry_held(turn),
             _ => {}
         }
-        self.tell_created(turn.out);
+        self.report_created(turn.out);
     }
 
     /// Chooses another authoritative log, if the copy that has it went down before it sent the log.
@@ -331,13 +331,13 @@ impl Pg {
         }
     }
 
-    fn fence_watches(&mut self, turn: &mut Turn<'_>) {
+    fn end_blocklisted_watches(&mut self, turn: &mut Turn<'_>) {
         let Some(map) = self.maps.newest() else { return unreached("a map is being handled") };
         if map.blocklist.is_empty() {
             return;
         }
         let blocklist = std::rc::Rc::clone(&map.blocklist);
-        for e in self.watches.fence(|a| blocklist.contains(a)) {
+        for e in self.watches.end_blocklisted(|a| blocklist.contains(a)) {
             let head = e.head.clone();
             self.start_work(Work::Expire(e), Some(head), turn);
         }
@@ -355,7 +355,7 @@ impl Pg {
     }
 
     /// Tells the monitor once that the PG exists, while the pool is being created.
-    pub(in crate::pg) fn tell_created(&mut self, out: &mut Vec<Effect>) {
+    pub(in crate::pg) fn report_created(&mut self, out: &mut Vec<Effect>) {
         if self.is_active() && !self.life.created_told && self.pool().is_some_and(|p| p.has(pool_flags::CREATING)) {
             self.life.created_told = true;
             out.push(Effect::Created);

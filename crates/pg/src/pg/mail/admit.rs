@@ -98,7 +98,7 @@ impl Pg {
 
     /// Refuses a plan whose client was blocklisted while it waited: nothing of that client may take effect after this
     /// map. Returns any other plan.
-    pub(in crate::pg) fn refuse_fenced(&mut self, mut plan: Box<Plan>, turn: &mut Turn<'_>) -> Option<Box<Plan>> {
+    pub(in crate::pg) fn refuse_blocklisted(&mut self, mut plan: Box<Plan>, turn: &mut Turn<'_>) -> Option<Box<Plan>> {
         let map = self.maps.newest().filter(|m| !m.blocklist.is_empty());
         let Work::Client(req, access) = &mut plan.work else { return Some(plan) };
         if map.is_none_or(|m| !m.blocklist.contains(&req.addr)) {

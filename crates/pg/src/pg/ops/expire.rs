@@ -68,19 +68,19 @@ impl Pg {
         }
         let done = finish(ctx, 0, Vec::new());
         self.commit_object(tag, &e.head, done, turn.store)?;
-        self.tell_ended(e, before.oi.user_version, turn.now);
+        self.notify_ended(e, before.oi.user_version, turn.now);
         Ok(())
     }
 
     /// Drops a watch from the table alone.
     fn drop_watch(&mut self, id: u64, e: &Expired, user_version: u64, turn: &mut Turn<'_>) -> Step<()> {
         self.commit_entries(self.tag(id), Vec::new(), &mut [], turn.store)?;
-        self.tell_ended(e, user_version, turn.now);
+        self.notify_ended(e, user_version, turn.now);
         Ok(())
     }
 
     /// Ends the watch in the table, and tells the watcher, when the last transaction is durable.
-    fn tell_ended(&mut self, e: &Expired, user_version: u64, now: Now) {
+    fn notify_ended(&mut self, e: &Expired, user_version: u64, now: Now) {
         let mut effects = WatchEffects::default();
         effects.disconnects.push(WatchDisconnect { key: e.key, tell: true });
         tracing::debug!(pg = %self.env.spg(), object = %e.head, client = %e.key.1, cookie = e.key.0, "watch ended");

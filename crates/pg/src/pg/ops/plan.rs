@@ -233,7 +233,7 @@ impl Pg {
 
     /// Runs a plan that waited.
     pub(in crate::pg) fn resume(&mut self, plan: Box<Plan>, turn: &mut Turn<'_>) {
-        let Some(plan) = self.refuse_fenced(plan, turn) else { return };
+        let Some(plan) = self.refuse_blocklisted(plan, turn) else { return };
         match plan.stage {
             Stage::Queued | Stage::NextPart if plan.holds => self.run_queued(plan, turn),
             _ if plan.holds => self.run(plan, turn),

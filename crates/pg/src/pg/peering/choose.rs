@@ -69,7 +69,7 @@ impl Pg {
         self.peers.known.retain(|o, _| map.osds.is_up(o.osd));
         self.peers.prior = prior;
         for o in ask {
-            self.tell(o, &Body::Query);
+            self.send_to(o, &Body::Query);
         }
         if self.peers.prior.blocked_by.is_empty() {
             if matches!(self.life.state(), State::Down(_)) {
@@ -110,7 +110,7 @@ impl Pg {
         // The sender dropped `Activate`, since its map was newer.
         let again = self.peers.members.get(&from).filter(|_| absent).and_then(|m| m.activate.clone());
         if let Some(encoded) = again {
-            self.tell_encoded(from, encoded);
+            self.send_encoded(from, encoded);
         }
         let before = self.peers.known.insert(from, (!absent).then_some(info));
         let first = before.is_none();
@@ -199,7 +199,7 @@ impl Pg {
         // A primary whose own log is ahead of the chosen version asks itself.
         self.life.enter(State::GetLog { auth: c.auth, targets: c.backfill });
         let ask = self.log_wanted();
-        self.tell(c.auth, &ask);
+        self.send_to(c.auth, &ask);
     }
 
     /// The question for the authoritative log.
@@ -398,7 +398,7 @@ impl Pg {
             let backfill = (!upto.max).then(|| Box::new(Backfill::new(upto)));
             let m = Member { activate: Some(encoded.clone()), backfill, ..Member::default() };
             self.peers.members.insert(o, m);
-            self.tell_encoded(o, encoded);
+            self.send_encoded(o, encoded);
         }
         self.on_durable(Action::Peering(PeeringAction::Activated(self.life.generation(), epoch)));
         Ok(())
@@ -489,7 +489,7 @@ impl Pg {
         }
         tracing::debug!(pg = %self.env.spg(), epoch = %self.epoch(), "active");
         self.life.set_creation_told(false);
-        self.tell_created(turn.out);
+        self.report_created(turn.out);
         self.release_backoffs(turn.out);
         self.retry_held(turn);
     }
@@ -498,7 +498,7 @@ impl Pg {
         let b = Body::Started { history: Box::new(self.journal.info().history.clone()), clean };
         let to: Vec<PeerId> = self.peers.members.keys().copied().collect();
         for o in to {
-            self.tell_surely(o, &b);
+            self.send_reliably(o, &b);
         }
     }
 }

@@ -138,7 +138,7 @@ impl Pg {
                 self.mail.post(Effect::WantPgTemp(want));
             }
         } else if primary.osd.0 >= 0 && map.osds.is_up(primary.osd) {
-            self.tell(primary, &Body::Failed { errno });
+            self.send_to(primary, &Body::Failed { errno });
         }
     }
 
@@ -156,7 +156,7 @@ impl Pg {
             return from_primary && !m.acting(coded).contains(me) && !m.up(coded).contains(me);
         }
         if from_primary && !acts(Bug::FailedCopyStays) {
-            self.tell(from, &Body::Failed { errno });
+            self.send_to(from, &Body::Failed { errno });
         } else if m.acting_primary == self.env.whoami() {
             self.peer_while_failed(from, body);
         }

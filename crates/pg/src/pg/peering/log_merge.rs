@@ -364,7 +364,7 @@ impl Pg {
         let since = self.common_with(last_update, les).min(upto);
         match self.log_as_of(id, since, upto, turn.store) {
             Ok((info, records)) => {
-                self.tell(to, &Body::Log { since, info: Box::new(info), records });
+                self.send_to(to, &Body::Log { since, info: Box::new(info), records });
                 Verdict::Done
             }
             Err(Stop::Wait) => Verdict::Park(Stage::Reading),
@@ -414,8 +414,8 @@ impl Pg {
         self.journal.actions().any(|a| matches!(a, Action::Peering(PeeringAction::MemberReady(_))))
     }
 
-    pub(in crate::pg) fn tell_activated(&mut self, to: PeerId, store: &dyn ObjectStore) {
+    pub(in crate::pg) fn send_activated(&mut self, to: PeerId, store: &dyn ObjectStore) {
         let missing = self.recovery.missing().iter().map(|(h, v)| (h.clone(), *v)).collect();
-        self.tell(to, &Body::Activated { missing, frame: store.frame_max() as u64 });
+        self.send_to(to, &Body::Activated { missing, frame: store.frame_max() as u64 });
     }
 }

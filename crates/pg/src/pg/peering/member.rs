@@ -43,7 +43,7 @@ impl Pg {
         if seq < f.next_write {
             let durable = f.durable_write;
             if seq <= durable {
-                self.tell(from, &Body::WriteAck { seq: durable });
+                self.send_to(from, &Body::WriteAck { seq: durable });
             }
             return;
         }
@@ -79,15 +79,15 @@ impl Pg {
         if !wanted && !self.peers.inflow.incoming.knows(from, id, &head) {
             // The primary has the object, or asked another copy for it.
             return match self.is_primary() {
-                true if refuses => self.tell(from, &Body::PushStop { id, n, again: false }),
-                true => self.tell(from, &Body::PushAck { id, n }),
+                true if refuses => self.send_to(from, &Body::PushStop { id, n, again: false }),
+                true => self.send_to(from, &Body::PushAck { id, n }),
                 false => {}
             };
         }
         match self.peers.inflow.incoming.take(from, id, n, &head) {
             Answer::Apply => {}
-            Answer::Acknowledge => return self.tell(from, &Body::PushAck { id, n }),
-            Answer::Again if refuses => return self.tell(from, &Body::PushStop { id, n, again: true }),
+            Answer::Acknowledge => return self.send_to(from, &Body::PushAck { id, n }),
+            Answer::Again if refuses => return self.send_to(from, &Body::PushStop { id, n, again: true }),
             Answer::Again | Answer::Later => return,
         }
         self.peers.inflow.queue.push_back(Apply::Push { from, id, n, last, background, head, ops });
@@ -135,7 +135,7 @@ impl Pg {
             Apply::Push { from, id: push, n, last, head, .. } if self.passes_over(*from, *push, *n, head) => {
                 let (from, id, n) = (*from, *push, *n);
                 self.peers.inflow.incoming.durable(from, id, n, *last, head);
-                self.tell(from, &Body::PushAck { id, n });
+                self.send_to(from, &Body::PushAck { id, n });
                 self.peers.inflow.applying = false;
                 return Verdict::Done;
             }
@@ -297,7 +297,7 @@ impl Pg {
         let to = self.primary();
         self.on_durable(Action::Peering(PeeringAction::WriteDurable { to, seq, received }));
         if acts(Bug::ReplicaAcksBeforeDurable) {
-            self.tell(to, &Body::WriteAck { seq });
+            self.send_to(to, &Body::WriteAck { seq });
         }
         Ok(())
     }
@@ -432,7 +432,7 @@ impl Pg {
         if self.is_coded() {
             self.kept_safe(seq.min(self.peers.told_stable));
         }
-        self.tell(to, &Body::WriteAck { seq });
+        self.send_to(to, &Body::WriteAck { seq });
     }
 
     #[allow(clippy::too_many_arguments, reason = "the parts of a message")]
@@ -449,7 +449,7 @@ impl Pg {
         self.peers.inflow.incoming.durable(from, id, n, last, head);
         // The primary sends the next part after this acknowledgement.
         let lane = if background { Lane::Background(Class::Recovery) } else { Lane::Data };
-        self.tell_on(lane, from, Body::PushAck { id, n }.encode());
+        self.send_on(lane, from, Body::PushAck { id, n }.encode());
         if last {
             self.recovery.missing_mut().remove(head);
             if self.is_primary() {

@@ -1,5 +1,5 @@
 //! Messages that are sent in pieces, each repeated until the receiver has it: messages of any length (logs, missing
-//! sets), and short ones that nothing else would repeat ([`Pg::tell_surely`]).
+//! sets), and short ones that nothing else would repeat ([`Pg::send_reliably`]).
 //!
 //! Invariants:
 //!  1. One piece of a message is in flight. It is sent again after a reset of the session and at intervals, until the
@@ -167,13 +167,13 @@ fn joined(all: &[Bytes]) -> Bytes {
 
 impl Pg {
     /// Sends a message that nothing else repeats, until the receiver has taken it.
-    pub(in crate::pg) fn tell_surely(&mut self, to: PeerId, body: &Body) {
+    pub(in crate::pg) fn send_reliably(&mut self, to: PeerId, body: &Body) {
         let features = self.features(to);
         let message = body.encode_for(features);
         if to != self.me() && features.has(PeerFeatures::PARTS) {
             self.send_pieces(to, message);
         } else {
-            self.tell_encoded(to, message);
+            self.send_encoded(to, message);
         }
     }
 
@@ -202,7 +202,7 @@ impl Pg {
         let piece = s.piece(id).filter(|_| !s.waits);
         p.sending.insert((to, id), s);
         if let Some(piece) = piece {
-            self.tell_encoded(to, piece);
+            self.send_encoded(to, piece);
         }
     }
 
@@ -224,14 +224,14 @@ impl Pg {
             p.shrink();
             let next = p.begin_waiting(from);
             if let Some(piece) = next {
-                self.tell_encoded(from, piece);
+                self.send_encoded(from, piece);
             }
             return;
         }
         s.n = next;
         let piece = s.piece(id);
         if let Some(piece) = piece {
-            self.tell_encoded(from, piece);
+            self.send_encoded(from, piece);
         }
     }
 
@@ -248,11 +248,11 @@ impl Pg {
         match self.peers.pieces.take(from, place, bytes) {
             Ok(whole @ Some(_)) => whole,
             Ok(None) => {
-                self.tell(from, &Body::Heard { id: place.id, next: place.n.saturating_add(1) });
+                self.send_to(from, &Body::Heard { id: place.id, next: place.n.saturating_add(1) });
                 None
             }
             Err(next) => {
-                self.tell(from, &Body::Heard { id: place.id, next });
+                self.send_to(from, &Body::Heard { id: place.id, next });
                 None
             }
         }
@@ -264,7 +264,7 @@ impl Pg {
             self.peers.pieces.taken(from, place.id);
         }
         let next = u32::try_from(place.of()).unwrap_or(u32::MAX);
-        self.tell(from, &Body::Heard { id: place.id, next });
+        self.send_to(from, &Body::Heard { id: place.id, next });
     }
 
     /// True if this copy can take the message now. Otherwise its sender is to repeat it.

@@ -83,7 +83,7 @@ impl Pg {
             messages.extend(self.parts_sent().filter(|(o, _)| *o == to).map(|(_, m)| m));
         }
         for m in messages {
-            self.tell_encoded(to, m);
+            self.send_encoded(to, m);
         }
     }
 

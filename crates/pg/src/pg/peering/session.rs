@@ -56,7 +56,7 @@ impl Pg {
                     self.merged_part(rest, turn);
                 }
             }
-            PeeringAction::MemberReady(to) => self.tell_activated(to, turn.store),
+            PeeringAction::MemberReady(to) => self.send_activated(to, turn.store),
             PeeringAction::Rewound(to) => self.notify(to, turn.now),
             PeeringAction::WriteDurable { to, seq, received } => {
                 self.write_durable(to, seq, turn.now.mono.since(received));
@@ -84,9 +84,9 @@ impl Pg {
     }
 
     /// Queues a message to another copy.
-    pub(in crate::pg) fn tell(&mut self, to: PeerId, body: &Body) {
+    pub(in crate::pg) fn send_to(&mut self, to: PeerId, body: &Body) {
         let encoded = body.encode_for(self.features(to));
-        self.tell_encoded(to, encoded);
+        self.send_encoded(to, encoded);
     }
 
     /// True if the OSD of a copy understands `what`.
@@ -114,16 +114,16 @@ impl Pg {
         self.peers.members.values().map(Member::frame).min().unwrap_or(u64::MAX)
     }
 
-    pub(in crate::pg) fn tell_encoded(&mut self, to: PeerId, encoded: (Bytes, Bytes)) {
-        self.tell_on(Lane::Data, to, encoded);
+    pub(in crate::pg) fn send_encoded(&mut self, to: PeerId, encoded: (Bytes, Bytes)) {
+        self.send_on(Lane::Data, to, encoded);
     }
 
-    pub(in crate::pg) fn tell_on(&mut self, lane: Lane, to: PeerId, encoded: (Bytes, Bytes)) {
-        self.tell_summed(lane, to, encoded, None);
+    pub(in crate::pg) fn send_on(&mut self, lane: Lane, to: PeerId, encoded: (Bytes, Bytes)) {
+        self.send_summed(lane, to, encoded, None);
     }
 
     /// Sends a message; `sums` has the checksums of its data, if they are known.
-    pub(in crate::pg) fn tell_summed(
+    pub(in crate::pg) fn send_summed(
         &mut self,
         lane: Lane,
         to: PeerId,
@@ -290,7 +290,7 @@ impl Pg {
     /// Merges the primary's log, to become a member.
     fn take_activate(&mut self, m: Merge, turn: &mut Turn<'_>) {
         if self.peers.is_member() && !self.is_becoming_member() {
-            return self.tell_activated(m.from, turn.store);
+            return self.send_activated(m.from, turn.store);
         }
         // Answered once what the first such message changed is durable.
         if self.peers.is_member() || self.peers.merging {
@@ -324,7 +324,7 @@ impl Pg {
     /// True if everything of older intervals is durable here. Other writes may still be lost. Neither this copy nor
     /// others may rely on them, or they would wait for objects that no copy has.
     pub(in crate::pg) fn is_settled(&self) -> bool {
-        self.journal.is_past_fence()
+        self.journal.is_past_settle_point()
     }
 
     /// Sends this copy's info to a primary, once it is settled.
@@ -342,7 +342,7 @@ impl Pg {
             })
             .collect();
         let b = Body::Notify { info: Box::new(self.journal.info().clone()), absent: false, grants };
-        self.tell(to, &b);
+        self.send_to(to, &b);
     }
 
     /// Remembers at the end of the interval which members may rely on leases of this OSD. Nobody does in an interval in
@@ -412,7 +412,7 @@ impl Pg {
         if let Some(primary) = primary.filter(|p| holds && p.osd == osd) {
             if let Some(f) = &self.peers.follower {
                 let seq = f.durable_write;
-                self.tell(primary, &Body::WriteAck { seq });
+                self.send_to(primary, &Body::WriteAck { seq });
             } else {
                 self.notify(primary, now);
             }
@@ -464,7 +464,7 @@ impl Pg {
         messages.extend(self.scrub.unanswered().filter(|(o, _)| to(*o)));
         messages.extend(self.unanswered_reads().into_iter().filter(|(o, _)| to(*o)));
         for (o, m) in messages {
-            self.tell_encoded(o, m);
+            self.send_encoded(o, m);
         }
         if only.is_none() && self.is_coded() {
             self.send_deferred();
@@ -543,7 +543,7 @@ impl Pg {
             self.peers.retry_at = None;
             self.peers.inflow.stuck = false;
             self.send_again(None);
-            self.tell_ready();
+            self.notify_ready();
         }
     }
 }

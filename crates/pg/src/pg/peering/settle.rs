@@ -151,7 +151,7 @@ impl Pg {
         for (_, k) in self.peers.known.iter_mut().filter(|(o, _)| self.peers.members.contains_key(o)) {
             *k = None;
         }
-        self.tell_ready();
+        self.notify_ready();
         let (epoch, whole) = (self.epoch(), self.has_all_copies());
         let info = self.journal.info_mut();
         let h = &mut info.history;
@@ -186,7 +186,7 @@ impl Pg {
         for o in strays {
             self.peers.known.remove(&o);
             self.peers.failed.used().map(|f| f.remove(&o));
-            self.tell_surely(o, &Body::Remove);
+            self.send_reliably(o, &Body::Remove);
         }
         self.ask_others();
     }

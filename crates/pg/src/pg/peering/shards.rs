@@ -69,7 +69,7 @@ impl Pg {
         match read.and_then(|v| Ok((self.journal.log().has(last_update) && !first_spares(&v)?, v))) {
             Ok((true, _)) => Verdict::Done,
             Ok((false, v)) => {
-                self.tell_surely(to, &Body::Rewind { since, records: v.into_iter().map(|(_, r)| r).collect() });
+                self.send_reliably(to, &Body::Rewind { since, records: v.into_iter().map(|(_, r)| r).collect() });
                 Verdict::Done
             }
             Err(stop) => self.step_failed(stop, turn.out),

@@ -97,7 +97,7 @@ impl Pg {
             return false;
         }
         if self.ec.ask_touched((holder, since, upto)) {
-            self.tell(holder, &Body::GetTouched { since });
+            self.send_to(holder, &Body::GetTouched { since });
         }
         true
     }
@@ -112,7 +112,7 @@ impl Pg {
         if other && contradictions < CONTRADICTIONS_MAX {
             tracing::warn!(pg = %self.env.spg(), %from, version = %touched.upto, "the log of a shard is not the one that it reported; its state is queried again");
             self.peers.known.remove(&from);
-            return self.tell(from, &Body::Query);
+            return self.send_to(from, &Body::Query);
         }
         if other || !touched.is_sound() {
             tracing::error!(pg = %self.env.spg(), %from, "a shard's list of touched shards is invalid; the copy counts as failed");
@@ -132,7 +132,7 @@ impl Pg {
     ) -> Verdict {
         match self.touched_since(id, since, turn.store) {
             Ok(entries) => {
-                self.tell(to, &Body::Touched { since, upto: self.journal.info().last_update, entries });
+                self.send_to(to, &Body::Touched { since, upto: self.journal.info().last_update, entries });
                 Verdict::Done
             }
             Err(Stop::Wait) => Verdict::Park(crate::pg::ops::plan::Stage::Reading),

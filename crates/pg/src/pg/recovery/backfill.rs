@@ -304,7 +304,7 @@ impl Pg {
             let end = end.clone();
             (b.upto, b.range) = (end.clone(), Range::Next);
             let done = end.max;
-            self.tell_surely(o, &Body::Backfilled { upto: end });
+            self.send_reliably(o, &Body::Backfilled { upto: end });
             if done {
                 tracing::info!(pg = %self.env.spg(), target = %o, "backfill is complete");
                 if let Some(m) = self.peers.members_mut().get_mut(&o) {
@@ -356,7 +356,7 @@ impl Pg {
             Ok((found, end)) => {
                 if let Some(b) = self.peers.members_mut().get_mut(&o).and_then(|m| m.backfill.as_mut()) {
                     b.listed(found.into_iter().collect(), end.clone());
-                    self.tell(o, &Body::Scan { begin: upto, end });
+                    self.send_to(o, &Body::Scan { begin: upto, end });
                 }
                 Verdict::Done
             }
@@ -375,7 +375,7 @@ impl Pg {
     ) -> Verdict {
         match self.digests(id, begin, end, 2 * self.env.reserver().backfill_range(), turn.store) {
             Ok((objects, upto)) => {
-                self.tell(to, &Body::Digest { begin: begin.clone(), end: upto, objects });
+                self.send_to(to, &Body::Digest { begin: begin.clone(), end: upto, objects });
                 Verdict::Done
             }
             Err(stop) => self.step_failed(stop, turn.out),

@@ -101,7 +101,7 @@ impl Pg {
             match source {
                 Some(o) => {
                     self.env.meter().replication.pulls_out.add(1);
-                    self.tell(o, &Body::Pull { head, need, urgent });
+                    self.send_to(o, &Body::Pull { head, need, urgent });
                 }
                 None => {
                     self.recovery.lost.from.remove(&head);

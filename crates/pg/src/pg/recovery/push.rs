@@ -242,7 +242,7 @@ impl Pg {
             Ok(None) => {
                 let (to, head) = (job.to, job.head.clone());
                 self.recovery.pushes.remove(&id);
-                self.tell(to, &Body::NoPull { head });
+                self.send_to(to, &Body::NoPull { head });
                 Verdict::Done
             }
             Err(Stop::Wait) => Verdict::Park(Stage::Reading),
@@ -289,7 +289,7 @@ impl Pg {
         let (to, urgent) = (job.to, job.urgent || self.recovery.urgent.contains(&job.head));
         let lane = if urgent { Lane::Data } else { Lane::Background(self.recovery_class()) };
         if !self.is_sent_again(to) {
-            self.tell_on(lane, to, part);
+            self.send_on(lane, to, part);
         }
     }
 
@@ -301,7 +301,7 @@ impl Pg {
         }
         self.recovery.pushes.remove(&id);
         if job.need.is_some() {
-            self.tell(to, &Body::NoPull { head: head.clone() });
+            self.send_to(to, &Body::NoPull { head: head.clone() });
             if self.peers.is_member() && errno == EIO && !self.recovery.missing.contains_key(&head) {
                 // The primary pushes the object here when it has it.
                 let need = self.journal.info().last_update;

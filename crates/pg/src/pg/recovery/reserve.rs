@@ -194,7 +194,7 @@ impl Pg {
     fn ask_for_place(&mut self, to: PeerId, priority: u8) {
         self.recovery.reservation.asked = Some((to, priority));
         let m = self.question(priority);
-        self.tell(to, &Body::Reserve(m));
+        self.send_to(to, &Body::Reserve(m));
     }
 
     fn question(&self, priority: u8) -> ReserveMsg {
@@ -214,7 +214,7 @@ impl Pg {
         told.extend(r.asked.take().map(|(o, _)| o));
         for o in told {
             self.recovery.reservation.releasing.insert(o, n);
-            self.tell(o, &Body::Reserve(ReserveMsg::Release { n }));
+            self.send_to(o, &Body::Reserve(ReserveMsg::Release { n }));
         }
     }
 
@@ -289,7 +289,7 @@ impl Pg {
                 if self.recovery.lent.as_ref().is_some_and(|l| l.n <= n) {
                     self.recovery.lent = None;
                 }
-                self.tell(from, &Body::Reserve(ReserveMsg::Released { n }));
+                self.send_to(from, &Body::Reserve(ReserveMsg::Released { n }));
             }
             ReserveMsg::Released { n } if leads => {
                 let r = &mut self.recovery.reservation;
@@ -331,7 +331,7 @@ impl Pg {
             && self.has_no_space_for(bytes, store)
         {
             tracing::info!(pg = %self.env.spg(), bytes, "backfill refused: this OSD would exceed backfillfull_ratio");
-            return self.tell(to, &Body::Reserve(ReserveMsg::TooFull { n }));
+            return self.send_to(to, &Body::Reserve(ReserveMsg::TooFull { n }));
         }
         let claim = self.env.reserver().claim(Side::Remote, self.owner(), priority);
         self.recovery.lent = Some(Lent { to, n, fills: fill.is_some(), claim, told: false });
@@ -345,11 +345,11 @@ impl Pg {
         match l.claim.phase() {
             Phase::Granted if !l.told => {
                 l.told = true;
-                self.tell(to, &Body::Reserve(ReserveMsg::Granted { n }));
+                self.send_to(to, &Body::Reserve(ReserveMsg::Granted { n }));
             }
             Phase::Preempted => {
                 self.recovery.lent = None;
-                self.tell(to, &Body::Reserve(ReserveMsg::Revoked { n }));
+                self.send_to(to, &Body::Reserve(ReserveMsg::Revoked { n }));
             }
             _ => {}
         }
@@ -361,14 +361,14 @@ impl Pg {
         if self.has_no_space_for(0, store) {
             self.recovery.lent = None;
             tracing::warn!(pg = %self.env.spg(), "backfill stopped: this OSD exceeds backfillfull_ratio");
-            self.tell(to, &Body::Reserve(ReserveMsg::TooFull { n }));
+            self.send_to(to, &Body::Reserve(ReserveMsg::TooFull { n }));
         }
     }
 
     /// As a member without space for a part of an object: gives the place back, so that the primary waits and reports it.
     pub(in crate::pg) fn stop_filling(&mut self) {
         if let Some(Lent { to, n, .. }) = self.recovery.lent.take() {
-            self.tell(to, &Body::Reserve(ReserveMsg::TooFull { n }));
+            self.send_to(to, &Body::Reserve(ReserveMsg::TooFull { n }));
         }
     }
 

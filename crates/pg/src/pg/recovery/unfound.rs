@@ -166,7 +166,7 @@ impl Pg {
         l.waits.insert(me);
         let heads: Vec<HObject> = l.round.keys().cloned().collect();
         for (o, b) in self.unanswered_lost() {
-            self.tell(o, &b);
+            self.send_to(o, &b);
         }
         self.start_work(Work::Recovery(RecoveryWork::Have { to: self.me(), heads }), None, turn);
     }
@@ -210,7 +210,7 @@ impl Pg {
         if to == self.me() {
             self.take_versions(to, versions, turn);
         } else {
-            self.tell(to, &Body::Versions { versions });
+            self.send_to(to, &Body::Versions { versions });
         }
         Verdict::Done
     }

@@ -243,7 +243,7 @@ impl Pg {
         self.recovery.missing.insert(head.clone(), need);
         self.start_work(Work::Recovery(RecoveryWork::Missing(head.clone(), Some(need))), None, turn);
         let to = self.primary();
-        self.tell_surely(to, &Body::Lacks { objects: vec![(head.clone(), need)] });
+        self.send_reliably(to, &Body::Lacks { objects: vec![(head.clone(), need)] });
     }
 
     /// As a member: handles a write that can't be applied here, because the object is unreadable (`EIO`) or the write
@@ -288,7 +288,7 @@ impl Pg {
             self.recovery.missing.insert(head.clone(), *need);
         }
         let to = self.primary();
-        self.tell_surely(to, &Body::Lacks { objects: lost.into_iter().collect() });
+        self.send_reliably(to, &Body::Lacks { objects: lost.into_iter().collect() });
         Ok(())
     }
 

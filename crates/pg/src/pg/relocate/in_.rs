@@ -1,7 +1,7 @@
 //! The target machine of a PG that moves from another reactor of its OSD ([`crate::pg::relocate::out`] is the
 //! source).
 //!
-//! The target creates a collection under the PG's second name, applies the changes that the source sends, and reports
+//! The target creates a collection under the PG's staging name, applies the changes that the source sends, and reports
 //! how far they are durable. Once it has everything and the host decides for it, it stores the info; from then on the
 //! collection counts. It serves the PG when the source's collection is void and the source's held messages have
 //! arrived.

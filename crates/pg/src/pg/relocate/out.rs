@@ -20,7 +20,7 @@ use crate::event::Event;
 use crate::exec::{Step, Stop};
 use crate::limits::{MOVE_AHEAD, MOVE_BEHIND_MAX, MOVE_HOLD, MOVE_HOLDS_MAX, MOVE_PART_MAX, MOVE_SETTLED, PUSH_BYTES};
 use crate::map::MapView;
-use crate::moving::{Handover, Late, Move, second_name};
+use crate::moving::{Handover, Late, Move, staging_cid};
 use crate::pace::Class;
 use crate::pg::mail::kept;
 use crate::pg::ops::plan::Plan;
@@ -416,7 +416,7 @@ impl Pg {
                 tracing::info!(pg = %self.env.spg(), version = %self.journal.info().last_update, "moving to another reactor");
                 (d.at, d.ships) = (At::Copy, true);
                 d.flight.push_back((0, 0));
-                let settle = Move::Settle { cid: second_name(self.env.cid()), bits: self.resize.bits() };
+                let settle = Move::Settle { cid: staging_cid(self.env.cid()), bits: self.resize.bits() };
                 turn.out.push(Effect::Move(Box::new(settle)));
                 let mut part = Vec::new();
                 let mut bytes = 0;

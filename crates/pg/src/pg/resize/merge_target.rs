@@ -502,7 +502,7 @@ impl Pg {
     }
 
     /// Reports that this PG is ready to merge: it serves nothing, and all copies are equal.
-    pub(in crate::pg) fn tell_ready(&mut self) {
+    pub(in crate::pg) fn notify_ready(&mut self) {
         // Copies of the two PGs that stay where CRUSH has no place for them may be on different OSDs.
         let placed = self.journal.info().interval.mapping.up == self.journal.info().interval.mapping.acting;
         if *self.life.state() == State::Quiesced

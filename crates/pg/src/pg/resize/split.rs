@@ -19,7 +19,7 @@ use crate::exec::{Step, Stop, index_clone, split_bits};
 use crate::info::PgInfo;
 use crate::log::{LogEntry, PgLog};
 use crate::map::MapView;
-use crate::moving::second_name;
+use crate::moving::staging_cid;
 use crate::object::own_objects;
 use crate::per_peer::PerOsd;
 use crate::pg::keys::{missing_key, set_missing};
@@ -214,7 +214,7 @@ impl Pg {
     fn free_name(&self, spg: SpgId, there: &[(Cid, u32)]) -> Option<Cid> {
         let own = Cid::Pg(spg);
         let free = |c: &Cid| !self.env.reserver().is_collection_being_removed(*c) && !there.iter().any(|(t, _)| t == c);
-        [own, second_name(own)].into_iter().find(free)
+        [own, staging_cid(own)].into_iter().find(free)
     }
 
     /// Decodes an entry of this copy's log.

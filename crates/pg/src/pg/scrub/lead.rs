@@ -141,7 +141,7 @@ impl Pg {
         for o in to {
             if let Some(ask) = ask(*o) {
                 let m = Body::Scrub(Box::new(ScrubMsg::Ask { n, seq, ask })).encode();
-                self.tell_encoded(*o, m.clone());
+                self.send_encoded(*o, m.clone());
                 open.insert(*o, m);
             }
         }
@@ -160,7 +160,7 @@ impl Pg {
             if self.scrub.interval.serving.n == n {
                 self.scrub.interval.serving.answer = Some(Box::new(m.clone()));
             }
-            return self.tell_encoded(to, m);
+            return self.send_encoded(to, m);
         }
         if let Some(run) = self.scrub.interval.run.as_mut().filter(|r| r.n == n) {
             run.own_open = false;

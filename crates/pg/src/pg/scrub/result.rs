@@ -135,7 +135,7 @@ impl Pg {
         let sc = &mut self.scrub.interval;
         sc.failed = (repair || recheck) && shallow + deep > 0 && copies == 0;
         sc.recheck = repair && copies > 0 && !all_fixed;
-        self.tell_scrubbed(delta);
+        self.report_scrubbed(delta);
         self.journal.info_changed();
         self.report.stamps_mut().changed(now);
         if copies == 0 {
@@ -202,14 +202,14 @@ impl Pg {
     }
 
     /// Tells the members the result of the scrub.
-    fn tell_scrubbed(&mut self, delta: StatSum) {
+    fn report_scrubbed(&mut self, delta: StatSum) {
         let (history, s) = (Box::new(self.journal.info().history.clone()), self.journal.info().stats);
         let counts =
             [s.num_shallow_scrub_errors, s.num_deep_scrub_errors, s.num_large_omap_objects, s.num_objects_repaired];
         let m = Body::Scrub(Box::new(ScrubMsg::Done { history, counts, delta })).encode();
         let members: Vec<PeerId> = self.peers.members().keys().copied().collect();
         for o in members {
-            self.tell_encoded(o, m.clone());
+            self.send_encoded(o, m.clone());
         }
     }
 
@@ -264,7 +264,7 @@ impl Pg {
         let m = Body::Scrub(Box::new(ScrubMsg::Release { n })).encode();
         let members: Vec<PeerId> = self.peers.members().keys().copied().collect();
         for o in members {
-            self.tell_encoded(o, m.clone());
+            self.send_encoded(o, m.clone());
         }
         self.report.stamps_mut().changed(now);
         if again && run.what.required {

@@ -85,7 +85,7 @@ impl Pg {
                 }
                 if n == s.n {
                     if let Some(a) = s.answer.clone() {
-                        self.tell_encoded(from, *a);
+                        self.send_encoded(from, *a);
                     }
                     return;
                 }

@@ -94,7 +94,7 @@ impl Pg {
                 to.sent = seq;
             }
             if !self.is_sent_again(p) {
-                self.tell_encoded(p, m);
+                self.send_encoded(p, m);
             }
         }
     }

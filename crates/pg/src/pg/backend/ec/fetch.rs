@@ -126,7 +126,7 @@ impl Pg {
             let from = reads.family_from.clone().filter(|_| family.is_some() && pages);
             let m = Body::ShardRead { id: plan.id, n, seq, family, from, items }.encode();
             open.insert(p, (m.clone(), wanted));
-            self.tell_encoded(p, m);
+            self.send_encoded(p, m);
         }
         if open.is_empty() {
             // No shard can be asked; the plan finds that out when it runs again.
@@ -268,7 +268,7 @@ impl Pg {
             },
         };
         let (family, more) = family.map_or((None, None), |p: Page| (Some(p.of), p.more));
-        self.tell(ask.to, &Body::ShardData { id: ask.id, n: ask.n, family, more, found });
+        self.send_to(ask.to, &Body::ShardData { id: ask.id, n: ask.n, family, more, found });
         Verdict::Done
     }
 

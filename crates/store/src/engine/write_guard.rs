@@ -35,7 +35,7 @@ fn inside(r: &Range<u64>, start: u64, blocks: u64) -> bool {
 
 impl Store {
     /// Checks a request against the places of its role. A stray write is not issued and fails the store.
-    pub(super) fn within_fence(&mut self, role: &Role, kind: &IoKind) -> bool {
+    pub(super) fn is_allowed(&mut self, role: &Role, kind: &IoKind) -> bool {
         let r = range(kind);
         if self.failed().is_none() {
             if r.as_ref().is_some_and(|r| self.may_touch(role, r)) {
