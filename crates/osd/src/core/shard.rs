@@ -18,6 +18,7 @@ mod merges;
 mod ops;
 mod orphans;
 mod output;
+mod parked;
 mod peers;
 mod report;
 mod rights;
@@ -30,12 +31,12 @@ use crate::core::maps::MapFeed;
 use crate::core::places::Places;
 use crate::core::refused::Refused;
 use crate::core::slots::Slots;
-use crate::core::waiting::Waiting;
 use base::errno::Errno;
 use base::{Epoch, Mono, Now, OsdId, PgId, SpgId};
 use copies::Copies;
 pub use input::Input;
 pub use output::{OpCounters, Output, Ready, StoreNews};
+use parked::Parked;
 use pg::lease::LeaseView;
 use pg::meter::Meter;
 use pg::pace::Pacer;
@@ -56,11 +57,6 @@ use wire::msg::{MOsdOp, MPgPeer};
 
 /// Age at which operations are reported as slow (`osd_op_complaint_time`).
 const COMPLAIN_AFTER: Duration = Duration::from_secs(30);
-/// Most messages of other OSDs that wait for a map. Further ones are dropped, and their senders repeat them.
-const PEERS_PARKED_MAX: usize = 16_384;
-/// Most bytes of such messages.
-const PEERS_PARKED_BYTES_MAX: usize = 64 << 20;
-
 /// Most messages that wait for the name of a PG to become free. Further ones are dropped.
 const LATER_MAX: usize = 1024;
 
@@ -84,9 +80,7 @@ pub struct Shard {
     pub(super) by_pg: Copies,
     pub(super) pgs: Slots,
     next_index: u32,
-    parked: Waiting,
-    peers_parked: VecDeque<(OsdId, Box<MPgPeer>)>,
-    peers_parked_bytes: usize,
+    parked: Parked,
     leases: Rc<LeaseView>,
     pub(super) reserver: Arc<Reserver>,
     /// Number of this reactor.
@@ -148,9 +142,7 @@ impl Shard {
             by_pg: Copies::default(),
             pgs: Slots::default(),
             next_index: 1,
-            parked: Waiting::default(),
-            peers_parked: VecDeque::new(),
-            peers_parked_bytes: 0,
+            parked: Parked::default(),
             leases: Rc::default(),
             reserver: Arc::default(),
             reactor: 0,

@@ -36,7 +36,6 @@ impl Shard {
         self.out.shrink_to(ROOM);
         self.merge_msgs.shrink_to(ROOM);
         self.parked.shrink_to(ROOM);
-        self.peers_parked.shrink_to(ROOM);
         self.effects.shrink_to(ROOM);
         self.left.shrink_to(ROOM);
         self.born.shrink_to(ROOM);

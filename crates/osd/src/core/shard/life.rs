@@ -262,7 +262,7 @@ impl Shard {
             machine.handle(Event::Map(views.of(pg)), now, store, &mut self.effects);
             self.add(cfg, machine);
         }
-        for (s, m) in self.parked.take() {
+        for (s, m) in self.parked.take_ops() {
             self.unpark(&s, m, now, store);
         }
     }
@@ -285,7 +285,7 @@ impl Shard {
         }
         self.stopping = true;
         self.stop_transfers();
-        self.parked.take();
+        self.parked.take_ops();
         let all = self.pgs.numbers();
         for i in all {
             self.feed_pg(i, Event::Stop, now, store);
@@ -298,8 +298,7 @@ impl Shard {
         self.stopping = true;
         self.walk.clear();
         self.stop_transfers();
-        self.parked.take();
-        self.peers_parked.clear();
+        self.parked.clear();
         self.held.iter_mut().for_each(VecDeque::clear);
         for i in self.pgs.numbers() {
             if let Some(p) = self.pgs.remove(i) {

@@ -87,7 +87,7 @@ impl Shard {
 
     pub(super) fn park(&mut self, s: &Arc<SessionInfo>, m: Box<MOsdOp>) {
         self.counters.delayed += 1;
-        if let Some(closed) = self.parked.push(s, m) {
+        if let Some(closed) = self.parked.push_op(s, m) {
             let (name, socket) = (&closed.principal.name, closed.principal.socket);
             tracing::warn!(client = %closed.entity, %name, %socket, "too many operations wait for a map; session closed");
             self.out.push_back(Output::Close(closed.id));
@@ -152,12 +152,12 @@ impl Shard {
     /// Number and bytes of the operations that wait for a newer map or for their PG's creation.
     #[must_use]
     pub fn waiting(&self) -> (usize, usize) {
-        self.parked.figures()
+        self.parked.figures_of_ops()
     }
 
     /// Handles the end of a client's session.
     pub fn session_closed(&mut self, id: SessionId, now: Now, store: &mut dyn ObjectStore) {
-        self.parked.forget(id);
+        self.parked.forget_session(id);
         let know: Vec<u32> = self.pgs.iter().filter(|(_, p)| p.knows_session(id)).map(|(i, _)| i).collect();
         for i in know {
             self.feed_pg(i, Event::SessionClosed(id), now, store);

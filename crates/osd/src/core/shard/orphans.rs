@@ -49,7 +49,7 @@ impl Shard {
                 machine.handle(Event::Map(view), now, store, &mut self.effects);
                 machine.handle(Event::Peer { from, msg: m }, now, store, &mut self.effects);
                 self.add(cfg, machine);
-                for (s, m) in self.parked.take() {
+                for (s, m) in self.parked.take_ops() {
                     self.unpark(&s, m, now, store);
                 }
             }

@@ -1,6 +1,6 @@
 //! Other OSDs: their messages, sessions and leases.
 
-use super::{Input, Output, PEERS_PARKED_BYTES_MAX, PEERS_PARKED_MAX, Shard};
+use super::{Input, Output, Shard};
 use crate::core::control::Report;
 use base::{Now, OsdId};
 use pg::lease::LeaseUpdate;
@@ -40,13 +40,7 @@ impl Shard {
     /// Parks a message until the next map.
     pub(super) fn park_peer(&mut self, from: OsdId, m: Box<MPgPeer>) {
         self.counters.delayed += 1;
-        let bytes = self.peers_parked_bytes + m.cost();
-        if self.peers_parked.len() < PEERS_PARKED_MAX && bytes <= PEERS_PARKED_BYTES_MAX {
-            self.peers_parked_bytes = bytes;
-            self.peers_parked.push_back((from, m));
-        } else {
-            tracing::warn!(%from, pg = %m.spg, "too many messages of peers wait for a map, dropping");
-        }
+        self.parked.push_peer(from, m);
     }
 
     /// Handles a reset session to another OSD: messages in flight may be lost.

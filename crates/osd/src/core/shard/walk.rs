@@ -179,11 +179,10 @@ impl Shard {
             self.feed = Some(feed);
         }
         self.forget_asked();
-        self.peers_parked_bytes = 0;
-        for (from, m) in std::mem::take(&mut self.peers_parked) {
+        for (from, m) in self.parked.take_peers() {
             self.handle_peer(from, m, now, store);
         }
-        for (s, m) in self.parked.take() {
+        for (s, m) in self.parked.take_ops() {
             self.unpark(&s, m, now, store);
         }
         self.note_members();
