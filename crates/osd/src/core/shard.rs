@@ -35,6 +35,7 @@ use base::errno::Errno;
 use base::{Epoch, Mono, Now, OsdId, PgId, SpgId};
 use copies::Copies;
 pub use input::Input;
+use orphans::Orphans;
 pub use output::{OpCounters, Output, Ready, StoreNews};
 use parked::Parked;
 use pg::lease::LeaseView;
@@ -57,9 +58,6 @@ use wire::msg::{MOsdOp, MPgPeer};
 
 /// Age at which operations are reported as slow (`osd_op_complaint_time`).
 const COMPLAIN_AFTER: Duration = Duration::from_secs(30);
-/// Most messages that wait for the name of a PG to become free. Further ones are dropped.
-const LATER_MAX: usize = 1024;
-
 /// Interval at which PGs and queues give back unneeded memory.
 const REST_EVERY: Duration = Duration::from_secs(10);
 /// Reports after which an unchanged PG is reported again.
@@ -111,12 +109,7 @@ pub struct Shard {
     born: Vec<(SpgId, Option<Box<Child>>)>,
     /// Child machines that wait for the split of a failed copy.
     failed_splits: Vec<(SpgId, Errno)>,
-    /// Messages that came for PGs while their copies were removed. They are handled as messages for PGs without a
-    /// copy.
-    left: Vec<(OsdId, Box<MPgPeer>)>,
-    /// Messages that would create PGs whose names are not free yet.
-    later: Vec<(OsdId, Box<MPgPeer>)>,
-    asked: orphans::Asked,
+    orphans: Orphans,
     instance: instance::Instance,
     walk: Walk,
     /// Views of pools in the newest map, kept for the next one.
@@ -162,9 +155,7 @@ impl Shard {
             merge_msgs: VecDeque::new(),
             born: Vec::new(),
             failed_splits: Vec::new(),
-            left: Vec::new(),
-            later: Vec::new(),
-            asked: orphans::Asked::default(),
+            orphans: Orphans::default(),
             instance: instance::Instance::default(),
             walk: Walk::default(),
             pool_views: SharedPools::default(),

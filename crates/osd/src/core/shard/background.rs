@@ -17,7 +17,7 @@ impl Shard {
         }
         self.wake_reserved(now, store);
         self.retry_sweeps(now, store);
-        for (from, m) in std::mem::take(&mut self.later) {
+        for (from, m) in self.orphans.take_later() {
             self.handle_peer(from, m, now, store);
         }
         self.offer_move(now, store);
@@ -37,7 +37,7 @@ impl Shard {
         self.merge_msgs.shrink_to(ROOM);
         self.parked.shrink_to(ROOM);
         self.effects.shrink_to(ROOM);
-        self.left.shrink_to(ROOM);
+        self.orphans.shrink_to(ROOM);
         self.born.shrink_to(ROOM);
     }
 

@@ -163,7 +163,7 @@ impl Shard {
         }
         self.deliver_merges(now, store);
         self.pump_sweeps(now, store);
-        for (from, m) in std::mem::take(&mut self.left) {
+        for (from, m) in self.orphans.take_left() {
             self.handle_peer(from, m, now, store);
         }
         while let Some((spg, errno)) = self.failed_splits.pop() {

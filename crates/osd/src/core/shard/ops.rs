@@ -278,7 +278,7 @@ impl Shard {
     fn remove_pg(&mut self, i: u32) {
         if let Some(p) = self.pgs.remove(i) {
             self.forget(p.spg(), i);
-            self.left.append(&mut p.into_held_messages());
+            self.orphans.note_left(p.into_held_messages());
         }
         self.note_members();
         self.check_stopped();

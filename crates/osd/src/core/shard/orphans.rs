@@ -5,7 +5,7 @@
 //!
 //! Tests: `tests/shard.rs`.
 
-use super::{LATER_MAX, Shard, Views};
+use super::{Shard, Views};
 use base::{Now, OsdId, SpgId};
 use pg::PeerId;
 use pg::peer::{Orphan, ask};
@@ -14,9 +14,41 @@ use std::collections::BTreeSet;
 use store::ObjectStore;
 use wire::msg::MPgPeer;
 
-/// OSDs and shards that were asked about their copies of PGs to be led here.
-#[derive(Debug, Default)]
-pub(super) struct Asked(BTreeSet<(PeerId, SpgId)>);
+/// Most messages that wait for the name of a PG to become free. Further ones are dropped.
+const LATER_MAX: usize = 1024;
+
+/// Messages and questions about PGs without a copy here; see the module.
+#[derive(Default)]
+pub(super) struct Orphans {
+    /// OSDs and shards that were asked about their copies of PGs to be led here.
+    asked: BTreeSet<(PeerId, SpgId)>,
+    /// Messages that came for PGs while their copies were removed.
+    left: Vec<(OsdId, Box<MPgPeer>)>,
+    /// Messages that would create PGs whose names are not free yet.
+    later: Vec<(OsdId, Box<MPgPeer>)>,
+}
+
+impl Orphans {
+    /// Adds messages that a removed copy held. They are handled as messages for a PG without a copy.
+    pub(super) fn note_left(&mut self, mut held: Vec<(OsdId, Box<MPgPeer>)>) {
+        self.left.append(&mut held);
+    }
+
+    /// Takes the messages that removed copies held.
+    pub(super) fn take_left(&mut self) -> Vec<(OsdId, Box<MPgPeer>)> {
+        std::mem::take(&mut self.left)
+    }
+
+    /// Takes the messages that may create their PGs by now.
+    pub(super) fn take_later(&mut self) -> Vec<(OsdId, Box<MPgPeer>)> {
+        std::mem::take(&mut self.later)
+    }
+
+    /// Releases memory of a past burst.
+    pub(super) fn shrink_to(&mut self, room: usize) {
+        self.left.shrink_to(room);
+    }
+}
 
 impl Shard {
     /// Answers the message, creates the copy it announces, or drops it. `m` has no newer map than this shard.
@@ -31,13 +63,13 @@ impl Shard {
         match pg::peer::orphan(self.whoami, &view, from, &m) {
             Orphan::Answer(msg) => self.send_peer(from, Lane::Data, msg),
             Orphan::Ask(msg) => {
-                self.asked.0.insert((PeerId { osd: from, shard: m.from }, m.spg));
+                self.orphans.asked.insert((PeerId { osd: from, shard: m.from }, m.spg));
                 self.send_peer(from, Lane::Data, msg);
             }
             Orphan::Create(theirs) => {
                 let Some(cid) = self.free_name(m.spg) else {
-                    if self.later.len() < LATER_MAX {
-                        self.later.push((from, m));
+                    if self.orphans.later.len() < LATER_MAX {
+                        self.orphans.later.push((from, m));
                     }
                     return;
                 };
@@ -61,7 +93,7 @@ impl Shard {
     pub(super) fn ask_again(&mut self, peer: OsdId) {
         self.forget_asked();
         let epoch = self.epoch();
-        let again: Vec<(PeerId, SpgId)> = self.asked.0.iter().filter(|(p, _)| p.osd == peer).copied().collect();
+        let again: Vec<(PeerId, SpgId)> = self.orphans.asked.iter().filter(|(p, _)| p.osd == peer).copied().collect();
         for (to, spg) in again {
             self.send_peer(peer, Lane::Data, ask(spg, to, epoch));
         }
@@ -70,8 +102,8 @@ impl Shard {
     /// Drops questions about PGs that are here meanwhile, or are not to be led here. The rest concern PGs led
     /// here, so their number is bounded for each asked OSD.
     pub(super) fn forget_asked(&mut self) {
-        let Some(map) = self.feed.as_ref().map(|f| &f.map).filter(|_| !self.asked.0.is_empty()) else { return };
-        self.asked.0.retain(|(_, spg)| {
+        let Some(map) = self.feed.as_ref().map(|f| &f.map).filter(|_| !self.orphans.asked.is_empty()) else { return };
+        self.orphans.asked.retain(|(_, spg)| {
             !self.by_pg.contains(*spg)
                 && map.pool(spg.pg.pool).is_some_and(|p| spg.pg.seed < p.pg_num)
                 && map.pg_to_up_acting(spg.pg).acting_primary == self.whoami
