@@ -138,11 +138,6 @@ pub(super) const LARGE_STRUCTS: &[(&str, &str, &str)] = &[
     ("crates/cluster/src/osdmap/incremental.rs", "Incremental", "the protocol's own structure, with its fields"),
     ("crates/cluster/src/osdmap/mod.rs", "OsdMap", "the protocol's own structure, with its fields"),
     ("crates/cluster/src/pool.rs", "PgPool", "the protocol's own structure, with its fields"),
-    (
-        "crates/osd/src/core/shard.rs",
-        "Shard",
-        "not yet divided: a reactor's PGs, maps, sessions and timers; the code for each is in files beside it",
-    ),
     ("crates/sim/src/options.rs", "Options", "the drawn shape of a run; its fields are independent"),
     ("crates/wire/src/types/mds.rs", "MdsMap", "the protocol's own structure, with its fields"),
 ];

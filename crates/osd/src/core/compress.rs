@@ -3,7 +3,6 @@
 //! The store of each reactor is told of a pool's settings when a map or the OSD's options change them. Each OSD
 //! compresses for itself: peers, clients and scrubs see the data as it was written.
 
-use super::shard::Shard;
 use base::PoolId;
 use cluster::pool::PoolOpt;
 use cluster::{OsdMap, PgPool};
@@ -125,6 +124,12 @@ impl Told {
         self.tell(store);
     }
 
+    /// Applies the OSD's own options.
+    pub(super) fn set_defaults(&mut self, defaults: Defaults, store: &mut dyn ObjectStore) {
+        self.defaults = defaults;
+        self.tell(store);
+    }
+
     fn tell(&mut self, store: &mut dyn ObjectStore) {
         let Some(pools) = &self.seen else { return };
         let settings = pools.iter().filter_map(|(id, p)| Some((*id, self.defaults.of_pool(p)?)));
@@ -136,14 +141,6 @@ impl Told {
             store.set_compression(*id, Some(*how));
         }
         self.pools = now;
-    }
-}
-
-impl Shard {
-    /// Applies the OSD's own options.
-    pub fn set_compression(&mut self, defaults: Defaults, store: &mut dyn ObjectStore) {
-        self.compression.defaults = defaults;
-        self.compression.tell(store);
     }
 }
 

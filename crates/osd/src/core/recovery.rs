@@ -1,15 +1,8 @@
-//! Resources that the PGs of an OSD share: recovery reservations and log lengths. Settings, and the wake-up of
-//! PGs whose reservation was granted.
+//! Settings of resources that the PGs of an OSD share: recovery reservations and log lengths.
 
-use super::shard::{Input, Output, Shard};
-use base::errno::Errno;
-use base::{Now, PgId};
-use pg::Event;
 use pg::keep::LogConfig;
-use pg::reserve::{RecoveryConfig, Reserver};
-use std::sync::Arc;
+use pg::reserve::RecoveryConfig;
 use std::time::Duration;
-use store::ObjectStore;
 
 /// Options that [`recovery_config`] reads.
 const OPTIONS: [&str; 6] = [
@@ -71,50 +64,6 @@ pub fn log_config<'a>(get: impl Fn(&str) -> Option<&'a str>) -> LogConfig {
         dups: count(dups, or.dups),
         trim_min: count(trim_min, or.trim_min),
         trim_max: count(trim_max, or.trim_max),
-    }
-}
-
-impl Shard {
-    /// Sets the reserver that all reactors of the OSD share, and this reactor's number. Must be called before
-    /// any PG is loaded.
-    pub fn share_reserver(&mut self, reserver: Arc<Reserver>, reactor: usize) {
-        self.reserver = reserver;
-        self.reactor = reactor;
-    }
-
-    /// Gives up the unfound objects of a PG on an operator's order. Returns the answer for the operator, or the errno
-    /// and text of the refusal ([`Pg::mark_unfound_lost`](pg::Pg::mark_unfound_lost)); `None` if the PG is not here.
-    pub fn mark_lost(
-        &mut self,
-        pg: PgId,
-        revert: bool,
-        now: Now,
-        store: &mut dyn ObjectStore,
-    ) -> Option<Result<String, (Errno, String)>> {
-        let i = self.machine_of(pg)?;
-        let said = self.pgs.get_mut(i)?.mark_unfound_lost(revert, now, store, &mut self.effects);
-        self.feed_pg(i, Event::Tick, now, store);
-        Some(said)
-    }
-
-    /// Handles reservations that PGs here got by an event on another reactor.
-    pub fn reserved(&mut self, now: Now, store: &mut dyn ObjectStore) {
-        self.now = now;
-        self.wake_reserved(now, store);
-    }
-
-    /// Lets PGs continue whose reservations were granted or preempted, and tells other reactors of theirs.
-    pub(super) fn wake_reserved(&mut self, now: Now, store: &mut dyn ObjectStore) {
-        while self.reserver.has_news(self.reactor) {
-            for i in self.reserver.woken(self.reactor) {
-                self.handle_in_pg(i, Event::Tick, now, store);
-            }
-        }
-        if self.reserver.has_any_news() {
-            for other in self.reserver.others_with_news(self.reactor) {
-                self.push_output(Output::Reactor(other, Input::Reserved));
-            }
-        }
     }
 }
 

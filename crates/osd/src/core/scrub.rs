@@ -1,24 +1,10 @@
-//! The schedule of scrubs: those that operators request, and those that are due by their stamps.
-//!
-//! Invariants:
-//!  1. An operator's request waits in its PG until the scrub is possible. A due scrub is tried, and considered
-//!     again later.
-//!  2. The longest overdue scrub begins first, and no more begin than the OSD has free slots.
+//! Settings of scrubs: those of the OSD, and those of pools.
 
-use super::shard::Shard;
-use base::{Mono, Now, SpgId};
 use cluster::PgPool;
 use cluster::pool::PoolOpt;
+use pg::scrub::ScrubConfig;
 use pg::scrub::due::PoolScrub;
-use pg::scrub::{ScrubConfig, ScrubRequest, ScrubSlots};
-use pg::{Event, Pg, Scrubs};
-use std::rc::Rc;
-use std::sync::Arc;
-use std::time::Duration;
-use store::ObjectStore;
 
-/// Interval at which the PGs are checked.
-const EVERY: Duration = Duration::from_secs(5);
 /// Default of `osd_scrub_load_threshold`: load average per CPU above which no scrub begins.
 pub const LOAD_THRESHOLD: f64 = 0.5;
 
@@ -91,64 +77,5 @@ pub(super) fn pool_scrub(p: &PgPool) -> PoolScrub {
         min_interval: seconds("scrub_min_interval"),
         max_interval: seconds("scrub_max_interval"),
         deep_interval: seconds("deep_scrub_interval"),
-    }
-}
-
-impl Shard {
-    /// Sets the slots that bound scrubs. Must be called before any PG is loaded.
-    pub fn share_scrub_slots(&mut self, slots: Arc<ScrubSlots>) {
-        self.scrubs = Rc::new(Scrubs { slots, config: self.scrubs.config.clone() });
-    }
-
-    /// Applies settings.
-    pub fn set_scrubs(&mut self, s: &ScrubSettings) {
-        self.scrubs.slots.set_max(s.max_scrubs);
-        self.scrubs.config.replace(s.pg.clone());
-        self.next_scrubs = Mono(0);
-    }
-
-    /// Requests scrubs of PGs on an operator's order. PGs that are not led here are ignored.
-    pub fn scrub(&mut self, pgs: &[SpgId], deep: bool, repair: bool, now: Now, store: &mut dyn ObjectStore) {
-        for spg in pgs {
-            let Some(i) = self.machine_of(spg.pg) else { continue };
-            if self.pgs.get(i).is_some_and(Pg::is_primary) {
-                self.feed_pg(i, Event::Scrub(ScrubRequest { deep, repair, required: true }), now, store);
-            }
-        }
-    }
-
-    /// Changes the recovery priority of PGs on an operator's order ([`Event::Force`]).
-    pub fn force(&mut self, pgs: &[SpgId], options: u8, now: Now, store: &mut dyn ObjectStore) {
-        for spg in pgs {
-            let Some(i) = self.machine_of(spg.pg) else { continue };
-            if self.pgs.get(i).is_some_and(Pg::is_primary) {
-                self.feed_pg(i, Event::Force(options), now, store);
-            }
-        }
-    }
-
-    /// Begins due scrubs. `idle` tells whether the machine's load allows it, and is called only if a scrub is
-    /// due.
-    pub fn schedule_scrubs(&mut self, now: Now, idle: impl FnOnce() -> bool, store: &mut dyn ObjectStore) {
-        if now.mono < self.next_scrubs {
-            return;
-        }
-        self.next_scrubs = now.mono + EVERY;
-        let free = self.scrubs.slots.free() as usize;
-        if free == 0 {
-            return;
-        }
-        let mut due: Vec<(u32, pg::scrub::Due)> =
-            self.pgs.iter().filter_map(|(i, p)| Some((i, p.scrub_due(now)?))).collect();
-        if due.is_empty() {
-            return;
-        }
-        if !self.scrubs.config.borrow().permits(now.wall) || !idle() {
-            due.retain(|(_, d)| d.overdue);
-        }
-        due.sort_by(|a, b| b.1.since.total_cmp(&a.1.since).then(a.0.cmp(&b.0)));
-        for (i, d) in due.into_iter().take(free) {
-            self.feed_pg(i, Event::Scrub(d.request), now, store);
-        }
     }
 }

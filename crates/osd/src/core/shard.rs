@@ -1,5 +1,8 @@
 //! The PGs of one reactor.
 //!
+//! The state is divided into parts, each with private fields in a file below `shard/`; `impl Shard` reacts to inputs
+//! there, since one input may concern several parts in one order. A part calls no other part.
+//!
 //! Invariants:
 //!  1. Every PG sees every map since it was created or loaded, in order.
 //!  2. An operation is answered, held by a PG, parked for a map or a PG's creation, or dropped because its
@@ -11,115 +14,87 @@
 mod background;
 mod copies;
 pub mod counters;
+mod current;
 mod input;
 mod instance;
 mod life;
+mod members;
 mod merges;
 mod ops;
+mod orders;
 mod orphans;
 mod output;
+mod pacing;
 mod parked;
 mod peers;
+mod periodic;
 mod report;
+mod resizes;
 mod rights;
+mod services;
+mod stop;
 mod transfer;
 mod views;
 mod walk;
 
-use crate::core::compress::Told;
+use crate::core::compress::{Defaults, Told};
 use crate::core::maps::MapFeed;
 use crate::core::places::Places;
-use crate::core::refused::Refused;
 use crate::core::slots::Slots;
 use base::errno::Errno;
-use base::{Epoch, Mono, Now, OsdId, PgId, SpgId};
+use base::{Epoch, Now, OsdId, PgId, SpgId};
 use copies::Copies;
+use counters::OpStats;
+use current::Current;
 pub use input::Input;
+use instance::Instance;
+use members::Members;
 use orphans::Orphans;
 pub use output::{OpCounters, Output, Ready, StoreNews};
+use pacing::Pacing;
 use parked::Parked;
-use pg::lease::LeaseView;
-use pg::meter::Meter;
-use pg::pace::Pacer;
-use pg::reserve::Reserver;
-use pg::{Child, Effect, Event, FetchId, Fetched, MergeMsg, Pg, PgConfig, Scrubs};
-use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::rc::Rc;
+use periodic::Periodic;
+use pg::{Effect, Event, FetchId, Fetched, Pg};
+use resizes::Resizes;
+use services::Services;
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
+use stop::Stage;
 use store::ObjectStore;
 use transfer::Transfers;
 pub(crate) use transfer::seen_by;
-use views::{SharedPools, Views};
+use views::Views;
 pub use walk::WALK_STEP;
 use walk::{Behind, Walk};
-use wire::msg::{MOsdOp, MPgPeer};
-
-/// Age at which operations are reported as slow (`osd_op_complaint_time`).
-const COMPLAIN_AFTER: Duration = Duration::from_secs(30);
-/// Interval at which PGs and queues give back unneeded memory.
-const REST_EVERY: Duration = Duration::from_secs(10);
-/// Reports after which an unchanged PG is reported again.
-const REPORT_EVERY: u32 = 60;
-/// Capacity that empty queues keep.
-const ROOM: usize = 64;
-
-/// Index of the shard itself at the pacer, for `held`; no PG has it.
-const HELD: u32 = 0;
+use wire::msg::MOsdOp;
 
 /// PGs of one reactor; see the module.
 pub struct Shard {
-    transfers: Transfers,
-    whoami: OsdId,
-    seed: u64,
-    places: Places,
-    feed: Option<Arc<MapFeed>>,
-    pub(super) by_pg: Copies,
-    pub(super) pgs: Slots,
-    next_index: u32,
-    parked: Parked,
-    leases: Rc<LeaseView>,
-    pub(super) reserver: Arc<Reserver>,
-    /// Number of this reactor.
-    pub(super) reactor: usize,
-    pacer: Rc<Pacer>,
-    /// Recovery messages that wait for the pacer.
-    held: [VecDeque<(OsdId, Box<MPgPeer>)>; 2],
     /// Time of the present input.
-    pub(super) now: Now,
-    pub(super) scrubs: Rc<Scrubs>,
-    pub(super) next_scrubs: Mono,
-    /// Time of the next release of unneeded memory.
-    next_rest: Mono,
-    /// Number of statistics requests so far.
-    reports: u32,
-    stopping: bool,
-    stopped: bool,
-    pub(super) effects: Vec<Effect>,
-    /// True if [`Output::Members`] was sent and the host has not asked since.
-    members_noted: Cell<bool>,
-    /// [`Shard::pg_peers`] as last reported.
-    told_peers: (BTreeSet<OsdId>, BTreeSet<OsdId>),
-    /// Machines of PGs that are being merged into others, by the map that merges them.
-    leaving: BTreeMap<(SpgId, Epoch), u32>,
-    /// Messages between PGs here: sender and receiver.
-    merge_msgs: VecDeque<(SpgId, SpgId, Box<MergeMsg>)>,
-    /// Results of finished splits, for the child machines that wait for them.
-    born: Vec<(SpgId, Option<Box<Child>>)>,
-    /// Child machines that wait for the split of a failed copy.
-    failed_splits: Vec<(SpgId, Errno)>,
-    orphans: Orphans,
-    instance: instance::Instance,
-    walk: Walk,
-    /// Views of pools in the newest map, kept for the next one.
-    pool_views: SharedPools,
-    /// Settings of pools that the store has.
-    pub(super) compression: Told,
+    now: Now,
+    /// Machines by copy.
+    by_pg: Copies,
+    /// Machines by number.
+    pgs: Slots,
+    /// Effects of the present input.
+    effects: Vec<Effect>,
     out: VecDeque<Output>,
-    counters: OpCounters,
-    meter: Rc<Meter>,
-    refused: Refused,
+    current: Current,
+    instance: Instance,
+    places: Places,
+    walk: Walk,
+    parked: Parked,
+    orphans: Orphans,
+    members: Members,
+    resizes: Resizes,
+    transfers: Transfers,
+    services: Services,
+    pacing: Pacing,
+    periodic: Periodic,
+    stage: Stage,
+    /// Settings of pools that the store has.
+    compression: Told,
+    stats: OpStats,
 }
 
 impl Shard {
@@ -127,50 +102,27 @@ impl Shard {
     #[must_use]
     pub fn new(whoami: OsdId, seed: u64, places: Places) -> Self {
         Self {
-            transfers: Transfers::default(),
-            whoami,
-            seed,
-            places,
-            feed: None,
+            now: Now::default(),
             by_pg: Copies::default(),
             pgs: Slots::default(),
-            next_index: 1,
-            parked: Parked::default(),
-            leases: Rc::default(),
-            reserver: Arc::default(),
-            reactor: 0,
-            pacer: Rc::default(),
-            held: Default::default(),
-            now: Now::default(),
-            scrubs: Rc::default(),
-            next_scrubs: Mono(0),
-            next_rest: Mono(0),
-            reports: 0,
-            stopping: false,
-            stopped: false,
             effects: Vec::new(),
-            members_noted: Cell::new(false),
-            told_peers: Default::default(),
-            leaving: BTreeMap::new(),
-            merge_msgs: VecDeque::new(),
-            born: Vec::new(),
-            failed_splits: Vec::new(),
-            orphans: Orphans::default(),
-            instance: instance::Instance::default(),
-            walk: Walk::default(),
-            pool_views: SharedPools::default(),
-            compression: Told::default(),
             out: VecDeque::new(),
-            counters: OpCounters::default(),
-            meter: Rc::default(),
-            refused: Refused::default(),
+            current: Current::default(),
+            instance: Instance::new(whoami, seed),
+            places,
+            walk: Walk::default(),
+            parked: Parked::default(),
+            orphans: Orphans::default(),
+            members: Members::default(),
+            resizes: Resizes::default(),
+            transfers: Transfers::default(),
+            services: Services::default(),
+            pacing: Pacing::default(),
+            periodic: Periodic::default(),
+            stage: Stage::default(),
+            compression: Told::default(),
+            stats: OpStats::default(),
         }
-    }
-
-    /// Number of the OSD.
-    #[must_use]
-    pub fn whoami(&self) -> OsdId {
-        self.whoami
     }
 
     /// Next action for the host.
@@ -181,31 +133,13 @@ impl Shard {
     /// Newest map, with the incrementals that lead to it.
     #[must_use]
     pub fn feed(&self) -> Option<&Arc<MapFeed>> {
-        self.feed.as_ref()
+        self.current.feed()
     }
 
     /// Epoch of the newest map, 0 if there is none.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
-        self.feed.as_ref().map_or(Epoch(0), |f| f.map.epoch)
-    }
-
-    /// Counters of operations before they reach a PG.
-    #[must_use]
-    pub fn counters(&self) -> OpCounters {
-        self.counters
-    }
-
-    /// Objects whose calls were refused with `EBUSY`.
-    #[must_use]
-    pub fn refused(&self) -> &Refused {
-        &self.refused
-    }
-
-    fn config(&mut self, spg: SpgId) -> PgConfig {
-        let index = self.next_index;
-        self.next_index += 1;
-        PgConfig { spg, whoami: self.whoami, index, seed: self.seed ^ u64::from(index) << 32 }
+        self.current.epoch()
     }
 
     /// Reactor of a copy, according to the maps here.
@@ -232,6 +166,11 @@ impl Shard {
         if let Some(i) = self.machine_of(pg) {
             self.feed_pg(i, Event::Fetched(id, r), now, store);
         }
+    }
+
+    /// Applies the OSD's own options of compression.
+    pub fn set_compression(&mut self, defaults: Defaults, store: &mut dyn ObjectStore) {
+        self.compression.set_defaults(defaults, store);
     }
 
     /// Number of PGs here.

@@ -5,13 +5,27 @@
 use pg::Pg;
 
 /// PGs by number; see the module. Iterates in the order of numbers.
-#[derive(Default)]
 pub(super) struct Slots {
     at: Vec<Option<Box<Pg>>>,
     len: usize,
+    /// The next number.
+    next: u32,
+}
+
+impl Default for Slots {
+    fn default() -> Self {
+        // Number 0 stands for the host's own transactions.
+        Self { at: Vec::new(), len: 0, next: 1 }
+    }
 }
 
 impl Slots {
+    /// A new number, for a PG or another user of the store.
+    pub(super) fn new_number(&mut self) -> u32 {
+        self.next += 1;
+        self.next - 1
+    }
+
     pub(super) fn len(&self) -> usize {
         self.len
     }

@@ -12,35 +12,35 @@ use std::collections::BTreeMap;
 
 /// Machines by copy; see the module.
 #[derive(Default)]
-pub(in crate::core) struct Copies {
+pub(super) struct Copies {
     whole: base::PgTable<rustc_hash::FxBuildHasher>,
     shards: BTreeMap<SpgId, u32>,
 }
 
 impl Copies {
     /// Machine of a copy.
-    pub(in crate::core) fn get(&self, spg: SpgId) -> Option<u32> {
+    pub(super) fn get(&self, spg: SpgId) -> Option<u32> {
         if spg.shard == ShardId::NONE { self.whole.get(spg.pg) } else { self.shards.get(&spg).copied() }
     }
 
     /// Machines of all copies of a PG.
-    pub(in crate::core) fn of(&self, pg: PgId) -> impl Iterator<Item = u32> + '_ {
+    pub(super) fn of(&self, pg: PgId) -> impl Iterator<Item = u32> + '_ {
         let range = SpgId { pg, shard: ShardId(i8::MIN) }..=SpgId { pg, shard: ShardId(i8::MAX) };
         let shards = (!self.shards.is_empty()).then(|| self.shards.range(range).map(|(_, i)| *i));
         self.whole.get(pg).into_iter().chain(shards.into_iter().flatten())
     }
 
     /// True if the PG has a copy without shard.
-    pub(in crate::core) fn has_whole(&self, pg: PgId) -> bool {
+    pub(super) fn has_whole(&self, pg: PgId) -> bool {
         self.whole.contains(pg)
     }
 
     /// True if that copy exists.
-    pub(in crate::core) fn contains(&self, spg: SpgId) -> bool {
+    pub(super) fn contains(&self, spg: SpgId) -> bool {
         self.get(spg).is_some()
     }
 
-    pub(in crate::core) fn insert(&mut self, spg: SpgId, i: u32) {
+    pub(super) fn insert(&mut self, spg: SpgId, i: u32) {
         if spg.shard == ShardId::NONE {
             self.whole.insert(spg.pg, i);
         } else {
@@ -48,7 +48,7 @@ impl Copies {
         }
     }
 
-    pub(in crate::core) fn remove(&mut self, spg: SpgId) {
+    pub(super) fn remove(&mut self, spg: SpgId) {
         if spg.shard == ShardId::NONE {
             self.whole.remove(spg.pg);
         } else {
@@ -59,7 +59,7 @@ impl Copies {
 
 impl Shard {
     /// Machine of a PG; among several shards the primary's.
-    pub(in crate::core) fn machine_of(&self, pg: PgId) -> Option<u32> {
+    pub(super) fn machine_of(&self, pg: PgId) -> Option<u32> {
         let leads = |i: &u32| self.pgs.get(*i).is_some_and(Pg::is_primary);
         self.by_pg.of(pg).find(leads).or_else(|| self.by_pg.of(pg).next())
     }

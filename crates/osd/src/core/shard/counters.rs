@@ -1,8 +1,10 @@
-//! The section `osd` of a reactor's counters.
+//! Counters of a reactor's operations, and the section `osd` made of them.
 
-use super::Shard;
+use super::{OpCounters, Shard};
 use crate::core::counters::OSD;
+use crate::core::refused::Refused;
 use base::counter::Section;
+use base::{Mono, PoolId};
 use pg::State;
 use pg::meter::{Class, Histogram, Meter};
 use store::Statfs;
@@ -15,17 +17,69 @@ pub const HISTOGRAMS: [(&str, &str); 4] = [
     ("op_rw_latency_out_bytes_histogram", "Histogram of rw operation latency (including queue time) + data read"),
 ];
 
+/// Counters of operations before they reach a PG, and objects whose calls were refused.
+#[derive(Debug, Default)]
+pub(super) struct OpStats {
+    counters: OpCounters,
+    refused: Refused,
+}
+
+impl OpStats {
+    /// The counters.
+    pub(super) fn counters(&self) -> &OpCounters {
+        &self.counters
+    }
+
+    /// Counts a received operation.
+    pub(super) fn count_op(&mut self) {
+        self.counters.op += 1;
+    }
+
+    /// Counts an operation or a message of an OSD that waits for a map.
+    pub(super) fn count_delayed(&mut self) {
+        self.counters.delayed += 1;
+    }
+
+    /// Counts an operation that was refused for lack of caps.
+    pub(super) fn count_denied(&mut self) {
+        self.counters.op_denied += 1;
+    }
+
+    /// Counts an operation that was dropped because another OSD serves it.
+    pub(super) fn count_misdirected(&mut self) {
+        self.counters.op_misdirected += 1;
+    }
+
+    /// Notes a call that was refused with `EBUSY`.
+    pub(super) fn note_refused(&mut self, pool: PoolId, name: &[u8], now: Mono) {
+        self.refused.note(pool, name, now);
+    }
+}
+
 impl Shard {
+    /// Counters of operations before they reach a PG.
+    #[must_use]
+    pub fn counters(&self) -> OpCounters {
+        self.stats.counters
+    }
+
+    /// Objects whose calls were refused with `EBUSY`.
+    #[must_use]
+    pub fn refused(&self) -> &Refused {
+        &self.stats.refused
+    }
+
     /// Counters of the PGs' operations.
     #[must_use]
     pub fn meter(&self) -> &Meter {
-        &self.meter
+        self.services.meter()
     }
 
     /// Counts of [`HISTOGRAMS`], each empty until its first operation.
     #[must_use]
     pub fn histograms(&self) -> [Vec<u64>; 4] {
-        let (read, write, both) = (self.meter.of(Class::Read), self.meter.of(Class::Write), self.meter.of(Class::Both));
+        let m = self.services.meter();
+        let (read, write, both) = (m.of(Class::Read), m.of(Class::Write), m.of(Class::Both));
         [&read.by_out, &write.by_in, &both.by_in, &both.by_out].map(Histogram::counts)
     }
 
@@ -33,7 +87,8 @@ impl Shard {
     /// machine are 0.
     #[must_use]
     pub fn section(&self, space: Option<Statfs>) -> Section {
-        let (m, r, c) = (&self.meter, &self.meter.replication, &self.counters);
+        let m = self.services.meter();
+        let (r, c) = (&m.replication, self.stats.counters());
         let (read, write, both) = (m.of(Class::Read), m.of(Class::Write), m.of(Class::Both));
         let (ops, latency, bytes_in, bytes_out) = m.total();
         let (mut wip, mut primary, mut replica, mut stray, mut removing) = (0_u64, 0_u64, 0_u64, 0_u64, 0_u64);

@@ -1,7 +1,7 @@
-//! Life of PGs: loading at the start, creation, splits, withdrawal, stopping.
+//! Life of PGs: loading at the start, creation, splits, withdrawal.
 
 use super::copies::led_copy;
-use super::{Behind, Output, Shard, Views};
+use super::{Behind, Shard, Views};
 use crate::core::control::{PgCreate, Report};
 use crate::core::maps::MapFeed;
 use base::errno::{EIO, Errno};
@@ -30,19 +30,19 @@ impl Shard {
     /// Loads the PGs of this reactor from the store. `feed` is the stored map, if any.
     pub fn load(&mut self, feed: Option<Arc<MapFeed>>, now: Now, store: &mut dyn ObjectStore) {
         self.now = now;
-        self.feed = feed;
-        if let Some(f) = self.feed.clone() {
-            self.see_instance(&f.map);
-            self.compression.follow(&f.map, store);
+        self.current.set(feed);
+        if let Some(map) = self.current.map().cloned() {
+            self.see_instance(&map);
+            self.compression.follow(&map, store);
         }
         let found = self.stored_pgs(store);
-        let Some(map) = self.feed.as_ref().map(|f| f.map.clone()) else {
+        let Some(map) = self.current.map().cloned() else {
             if !found.is_empty() {
                 tracing::error!(pgs = found.len(), "the store holds PGs but no map");
             }
             return;
         };
-        let older = self.feed.as_ref().map_or_else(|| Ok(Vec::new()), |f| f.older());
+        let older = self.current.feed().map_or_else(|| Ok(Vec::new()), |f| f.older());
         // In that case the maps that PGs have missed are unknown.
         let maps_lost = older.is_err();
         let older = older.unwrap_or_else(|error| {
@@ -57,20 +57,19 @@ impl Shard {
         if let Some(last) = older.last() {
             self.places.follow(last, &map);
         }
-        let since = self.feed.as_ref().map_or(Epoch(0), |f| f.since);
-        let mut views: Vec<Views> =
-            older.iter().chain([&map]).map(|m| Views::new(m, self.whoami, since, &self.pool_views)).collect();
+        let (me, since) = (self.whoami(), self.current.since());
+        let mut views: Vec<Views> = older.iter().chain([&map]).map(|m| self.current.views_of(m, me, since)).collect();
         let newest = views.len() - 1;
         let mut all = VecDeque::new();
         for (spg, cid, bits) in found {
             let cfg = self.config(spg);
             let lost_from = maps_lost.then_some(map.epoch);
             let (pg, seen) = self.load_pg(cfg, cid, bits, lost_from, store);
-            all.push_back((self.add(cfg, pg), views.iter().position(|v| v.map.epoch >= seen).unwrap_or(newest)));
+            all.push_back((self.add(cfg, pg), views.iter().position(|v| v.map().epoch >= seen).unwrap_or(newest)));
         }
         while let Some((i, first)) = all.pop_front() {
             for (n, v) in views.iter_mut().enumerate().skip(first) {
-                self.note_merges(i, &v.map);
+                self.note_merges(i, v.map());
                 let made = self.promise_children(i, v);
                 all.extend(made.into_iter().map(|i| (i, n)));
                 let Some(pg) = self.pgs.get_mut(i) else { break };
@@ -133,14 +132,14 @@ impl Shard {
         if self.is_between(i) {
             return Vec::new();
         }
-        if self.pgs.get(i).is_some_and(|p| self.is_leaver(p.spg(), i)) {
+        if self.pgs.get(i).is_some_and(|p| self.resizes.is_leaver(p.spg(), i)) {
             return Vec::new();
         }
         let Some(pg) = self.pgs.get_mut(i) else { return Vec::new() };
-        if pg.has_processed(v.map.epoch) {
+        if pg.has_processed(v.map().epoch) {
             return Vec::new();
         }
-        let Some(pg_num) = v.map.pool(pg.spg().pg.pool).map(|p| p.pg_num) else { return Vec::new() };
+        let Some(pg_num) = v.map().pool(pg.spg().pg.pool).map(|p| p.pg_num) else { return Vec::new() };
         let mut made = Vec::new();
         for (spg, bits) in pg.splits_at(pg_num) {
             if self.by_pg.contains(spg) {
@@ -166,7 +165,7 @@ impl Shard {
         for (from, m) in self.orphans.take_left() {
             self.handle_peer(from, m, now, store);
         }
-        while let Some((spg, errno)) = self.failed_splits.pop() {
+        while let Some((spg, errno)) = self.resizes.pop_failed() {
             if let Some(i) = self.by_pg.get(spg)
                 && let Some(pg) = self.pgs.get_mut(i)
             {
@@ -174,9 +173,9 @@ impl Shard {
                 self.take_effects(i);
             }
         }
-        while let Some((spg, child)) = self.born.pop() {
+        while let Some((spg, child)) = self.resizes.pop_born() {
             // The child may leave by a map that came before the split was done.
-            let leaving = self.leavers(spg).find(|i| self.pgs.get(*i).is_some_and(Pg::awaits_split));
+            let leaving = self.resizes.leavers(spg).find(|i| self.pgs.get(*i).is_some_and(Pg::awaits_split));
             let Some(i) = leaving.or_else(|| self.by_pg.get(spg)) else { continue };
             match child {
                 Some(c) => {
@@ -199,11 +198,8 @@ impl Shard {
 
     /// Gives a machine the state that all PGs of a reactor share.
     pub(super) fn equip(&self, pg: &mut Pg) {
-        pg.use_leases(self.leases.clone());
-        pg.use_reserver(self.reserver.clone(), self.reactor);
-        pg.use_pacer(self.pacer.clone());
-        pg.use_meter(self.meter.clone());
-        pg.use_scrubs(self.scrubs.clone());
+        self.services.equip(pg);
+        pg.use_pacer(self.pacing.pacer().clone());
     }
 
     pub(super) fn add(&mut self, cfg: PgConfig, mut pg: Pg) -> u32 {
@@ -214,14 +210,6 @@ impl Shard {
         cfg.index
     }
 
-    /// Free name for the collection of a new PG, if any. An earlier collection of the PG may still be being
-    /// removed.
-    pub(super) fn free_name(&self, spg: SpgId) -> Option<Cid> {
-        let own = Cid::Pg(spg);
-        let free = |c: &Cid| !self.reserver.is_collection_being_removed(*c);
-        [own, pg::staging_cid(own)].into_iter().find(free).filter(|_| !self.reserver.is_being_removed(spg))
-    }
-
     /// Creates PGs that belong to this reactor and do not exist yet. For existing ones it repeats the
     /// confirmation.
     pub fn create(&mut self, pgs: &[PgCreate], now: Now, store: &mut dyn ObjectStore) {
@@ -229,12 +217,13 @@ impl Shard {
         if self.is_walking() {
             return self.wait_behind(Behind::Create(pgs.to_vec()));
         }
-        let Some((map, since)) = self.feed.as_ref().map(|f| (f.map.clone(), f.since)) else { return };
-        let mut views = Views::new(&map, self.whoami, since, &self.pool_views);
+        let me = self.whoami();
+        let Some(mut views) = self.current.views(me) else { return };
+        let map = views.map().clone();
         for c in pgs {
             let pg = c.pgid.pg;
-            let Some(spg) = led_copy(&map, c.pgid, self.whoami).filter(|s| self.places.is_here(*s)) else { continue };
-            if self.stopping {
+            let Some(spg) = led_copy(&map, c.pgid, me).filter(|s| self.places.is_here(*s)) else { continue };
+            if self.stage.is_stopping() {
                 continue;
             }
             if let Some(i) = self.by_pg.get(spg) {
@@ -244,11 +233,11 @@ impl Shard {
                 continue;
             }
             let creating = map.pool(pg.pool).is_some_and(|p| p.flags & cluster::pool::flag::CREATING != 0);
-            if !creating || map.pg_to_up_acting(pg).acting_primary != self.whoami {
+            if !creating || map.pg_to_up_acting(pg).acting_primary != me {
                 continue;
             }
             // The monitor repeats the creation.
-            let Some(cid) = self.free_name(spg) else { continue };
+            let Some(cid) = self.services.free_name(spg) else { continue };
             let cfg = self.config(spg);
             let info = CreateInfo {
                 cid: Some(cid),
@@ -276,42 +265,5 @@ impl Shard {
         }
         // Drops the plans that wait for its reads.
         self.feed_pg(i, Event::Tick, now, store);
-    }
-
-    /// Stops accepting new work. [`Output::Stopped`] follows when all is durable.
-    pub fn stop(&mut self, now: Now, store: &mut dyn ObjectStore) {
-        if self.is_walking() {
-            return self.wait_behind(Behind::Stop);
-        }
-        self.stopping = true;
-        self.stop_transfers();
-        self.parked.take_ops();
-        let all = self.pgs.numbers();
-        for i in all {
-            self.feed_pg(i, Event::Stop, now, store);
-        }
-        self.check_stopped();
-    }
-
-    /// Handles a failed store: drops all PGs at once and serves nothing from now on.
-    pub fn abandon(&mut self) {
-        self.stopping = true;
-        self.walk.clear();
-        self.stop_transfers();
-        self.parked.clear();
-        self.held.iter_mut().for_each(VecDeque::clear);
-        for i in self.pgs.numbers() {
-            if let Some(p) = self.pgs.remove(i) {
-                self.forget(p.spg(), i);
-            }
-        }
-        self.check_stopped();
-    }
-
-    pub(super) fn check_stopped(&mut self) {
-        if self.stopping && !self.stopped && self.pgs.is_empty() {
-            self.stopped = true;
-            self.out.push_back(Output::Stopped);
-        }
     }
 }

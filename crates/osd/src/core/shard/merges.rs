@@ -4,7 +4,7 @@
 //! gets its own messages.
 
 use super::{Behind, Input, Output, Shard};
-use base::{Epoch, Now, SpgId};
+use base::{Now, SpgId};
 use cluster::OsdMap;
 use pg::{Effect, Event, MergeMsg, Pg};
 use store::ObjectStore;
@@ -20,7 +20,7 @@ impl Shard {
         let id = spg.pg;
         // A stored PG may have seen a newer map than the stored ones.
         let seen = pg.has_processed(map.epoch);
-        if seen || self.is_leaver(spg, i) {
+        if seen || self.resizes.is_leaver(spg, i) {
             return;
         }
         let Some(pg_num) = map.pool(id.pool).map(|p| p.pg_num) else { return };
@@ -29,17 +29,8 @@ impl Shard {
         }
         if id.seed >= pg_num && self.by_pg.get(spg) == Some(i) {
             self.by_pg.remove(spg);
-            self.leaving.insert((spg, map.epoch), i);
+            self.resizes.note_leaver(spg, map.epoch, i);
         }
-    }
-
-    /// Leaving machines of that name, oldest first.
-    pub(super) fn leavers(&self, spg: SpgId) -> impl Iterator<Item = u32> + use<'_> {
-        self.leaving.range((spg, Epoch(0))..=(spg, Epoch(u32::MAX))).map(|(_, i)| *i)
-    }
-
-    pub(super) fn is_leaver(&self, spg: SpgId, i: u32) -> bool {
-        self.leavers(spg).any(|n| n == i)
     }
 
     /// Handles a message of a PG on another reactor, for one that is or was here.
@@ -48,17 +39,17 @@ impl Shard {
         if self.is_walking() {
             return self.wait_behind(Behind::Merge(from, to, msg));
         }
-        self.merge_msgs.push_back((from, to, msg));
+        self.resizes.push_message(from, to, msg);
         self.deliver_born(now, store);
     }
 
     /// Delivers the messages between PGs.
     pub(super) fn deliver_merges(&mut self, now: Now, store: &mut dyn ObjectStore) {
-        while let Some((from, to, msg)) = self.merge_msgs.pop_front() {
+        while let Some((from, to, msg)) = self.resizes.pop_message() {
             // A message to a PG that leaves must not reach a PG that was split off under its name later.
             let (here, at) = match *msg {
                 MergeMsg::Next(e) | MergeMsg::Merged { at: e, .. } | MergeMsg::Await(e) => {
-                    let left = self.leaving.get(&(to, e)).copied();
+                    let left = self.resizes.leaver_at(to, e);
                     // The PG may leave at a map that has not arrived here.
                     let later = matches!(*msg, MergeMsg::Await(_)) && e > self.places.epoch();
                     let here = left.or_else(|| self.by_pg.get(to).filter(|_| later));
@@ -66,7 +57,7 @@ impl Shard {
                 }
                 // Other messages go first to a machine that has yet to reach the map by which it leaves.
                 _ => {
-                    let left = self.leavers(to).find(|i| self.pgs.get(*i).is_some_and(Pg::has_yet_to_leave));
+                    let left = self.resizes.leavers(to).find(|i| self.pgs.get(*i).is_some_and(Pg::has_yet_to_leave));
                     (left.or_else(|| self.by_pg.get(to)), self.places.of(to))
                 }
             };
@@ -78,7 +69,7 @@ impl Shard {
             } else if at != self.places.index() {
                 self.out.push_back(Output::Reactor(at, Input::Merge(from, to, msg)));
             } else if let Some(Effect::Merge { to: back, msg }) = pg::answer_for_none(from, &msg) {
-                self.merge_msgs.push_back((to, back, Box::new(msg)));
+                self.resizes.push_message(to, back, Box::new(msg));
             }
         }
     }

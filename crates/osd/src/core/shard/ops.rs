@@ -35,10 +35,10 @@ impl Shard {
     /// Handles a client's operation: checks caps, then passes it to its PG.
     pub fn op(&mut self, s: &Arc<SessionInfo>, mut m: Box<MOsdOp>, now: Now, store: &mut dyn ObjectStore) {
         m.reqid = super::rights::own_reqid(s, m.reqid);
-        self.counters.op += 1;
+        self.stats.count_op();
         let access = op_access(&m);
         let bytes = m.ops.iter().map(|o| o.indata.len()).sum::<usize>();
-        self.pacer.client(bytes, now.mono);
+        self.pacing.pacer().client(bytes, now.mono);
         if access.malformed {
             return self.refuse(s, &m, EINVAL);
         }
@@ -86,7 +86,7 @@ impl Shard {
     }
 
     pub(super) fn park(&mut self, s: &Arc<SessionInfo>, m: Box<MOsdOp>) {
-        self.counters.delayed += 1;
+        self.stats.count_delayed();
         if let Some(closed) = self.parked.push_op(s, m) {
             let (name, socket) = (&closed.principal.name, closed.principal.socket);
             tracing::warn!(client = %closed.entity, %name, %socket, "too many operations wait for a map; session closed");
@@ -133,9 +133,9 @@ impl Shard {
         }
         let pg = m.pgid.pg;
         let led_here = self.is_walking()
-            || self.feed.as_ref().is_some_and(|f| {
-                f.map.pool(pg.pool).is_some_and(|p| pg.seed < p.pg_num)
-                    && f.map.pg_to_up_acting(pg).acting_primary == self.whoami
+            || self.current.map().is_some_and(|map| {
+                map.pool(pg.pool).is_some_and(|p| pg.seed < p.pg_num)
+                    && map.pg_to_up_acting(pg).acting_primary == self.whoami()
             });
         if led_here {
             return self.park(s, m);
@@ -145,7 +145,7 @@ impl Shard {
             return self.refuse(s, &m, EAGAIN);
         }
         // Another OSD serves it: the client will resend it with the map it is about to get.
-        self.counters.op_misdirected += 1;
+        self.stats.count_misdirected();
         self.out.push_back(Output::Dropped(s.id, m.tid));
     }
 
@@ -188,16 +188,16 @@ impl Shard {
         self.out.push_back(Output::Control(r));
     }
 
-    pub(in crate::core) fn feed_pg(&mut self, i: u32, e: Event, now: Now, store: &mut dyn ObjectStore) {
+    pub(super) fn feed_pg(&mut self, i: u32, e: Event, now: Now, store: &mut dyn ObjectStore) {
         self.now = now;
         self.handle_in_pg(i, e, now, store);
         self.deliver_born(now, store);
-        if self.reserver.has_any_news() {
+        if self.services.reserver().has_any_news() {
             self.wake_reserved(now, store);
         }
     }
 
-    pub(in crate::core) fn handle_in_pg(&mut self, i: u32, e: Event, now: Now, store: &mut dyn ObjectStore) {
+    pub(super) fn handle_in_pg(&mut self, i: u32, e: Event, now: Now, store: &mut dyn ObjectStore) {
         if let Some(pg) = self.pgs.get_mut(i) {
             pg.handle(e, now, store, &mut self.effects);
             self.take_effects(i);
@@ -214,9 +214,9 @@ impl Shard {
                 Effect::Close(s) => self.out.push_back(Output::Close(s)),
                 Effect::Reply(s, r) => {
                     let bytes = r.ops.iter().map(OsdOp::out_len).sum::<usize>();
-                    self.pacer.bytes(bytes);
+                    self.pacing.pacer().bytes(bytes);
                     if r.result == EBUSY {
-                        self.refused.note(r.pgid.pool, &r.oid, self.now.mono);
+                        self.stats.note_refused(r.pgid.pool, &r.oid, self.now.mono);
                     }
                     self.out.push_back(Output::Reply(s, r));
                 }
@@ -244,11 +244,11 @@ impl Shard {
                     }
                 }
                 Effect::Move(m) => self.move_effect(i, m),
-                Effect::Split(parts) => self.born.extend(parts),
-                Effect::SplitFailed(parts, errno) => self.failed_splits.extend(parts.into_iter().map(|p| (p, errno))),
+                Effect::Split(parts) => self.resizes.add_born(parts),
+                Effect::SplitFailed(parts, errno) => self.resizes.add_failed(parts, errno),
                 Effect::Merge { to, msg } => {
                     if let Some(p) = self.pgs.get(i) {
-                        self.merge_msgs.push_back((p.spg(), to, Box::new(msg)));
+                        self.resizes.push_message(p.spg(), to, Box::new(msg));
                     }
                 }
                 Effect::ReadyToMerge { version, last_epoch_started, last_epoch_clean } => {
@@ -286,7 +286,7 @@ impl Shard {
 
     /// A PG that failed counts as stopped when the OSD stops.
     fn pg_failed(&mut self, i: u32) {
-        if self.stopping
+        if self.stage.is_stopping()
             && let Some(p) = self.pgs.remove(i)
         {
             self.forget(p.spg(), i);
@@ -298,10 +298,6 @@ impl Shard {
         if self.by_pg.get(spg) == Some(i) {
             self.by_pg.remove(spg);
         }
-        self.leaving.retain(|(p, _), n| *p != spg || *n != i);
-    }
-
-    pub(in crate::core) fn push_output(&mut self, o: Output) {
-        self.out.push_back(o);
+        self.resizes.forget(spg, i);
     }
 }

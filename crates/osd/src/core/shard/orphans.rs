@@ -5,7 +5,7 @@
 //!
 //! Tests: `tests/shard.rs`.
 
-use super::{Shard, Views};
+use super::Shard;
 use base::{Now, OsdId, SpgId};
 use pg::PeerId;
 use pg::peer::{Orphan, ask};
@@ -53,21 +53,22 @@ impl Orphans {
 impl Shard {
     /// Answers the message, creates the copy it announces, or drops it. `m` has no newer map than this shard.
     pub(super) fn handle_orphan(&mut self, from: OsdId, m: Box<MPgPeer>, now: Now, store: &mut dyn ObjectStore) {
-        let Some((map, since)) = self.feed.as_ref().map(|f| (f.map.clone(), f.since)) else { return };
+        let Some(map) = self.current.map().cloned() else { return };
         let Some(pg_num) = map.pool(m.spg.pg.pool).map(|p| p.pg_num) else { return };
         if m.spg.pg.seed >= pg_num {
             tracing::debug!(%from, pg = %m.spg, "message for a merged PG ignored");
             return;
         }
-        let view = Views::new(&map, self.whoami, since, &self.pool_views).of(m.spg.pg);
-        match pg::peer::orphan(self.whoami, &view, from, &m) {
+        let me = self.whoami();
+        let Some(view) = self.current.views(me).map(|mut v| v.of(m.spg.pg)) else { return };
+        match pg::peer::orphan(me, &view, from, &m) {
             Orphan::Answer(msg) => self.send_peer(from, Lane::Data, msg),
             Orphan::Ask(msg) => {
                 self.orphans.asked.insert((PeerId { osd: from, shard: m.from }, m.spg));
                 self.send_peer(from, Lane::Data, msg);
             }
             Orphan::Create(theirs) => {
-                let Some(cid) = self.free_name(m.spg) else {
+                let Some(cid) = self.services.free_name(m.spg) else {
                     if self.orphans.later.len() < LATER_MAX {
                         self.orphans.later.push((from, m));
                     }
@@ -102,11 +103,12 @@ impl Shard {
     /// Drops questions about PGs that are here meanwhile, or are not to be led here. The rest concern PGs led
     /// here, so their number is bounded for each asked OSD.
     pub(super) fn forget_asked(&mut self) {
-        let Some(map) = self.feed.as_ref().map(|f| &f.map).filter(|_| !self.orphans.asked.is_empty()) else { return };
+        let me = self.whoami();
+        let Some(map) = self.current.map().filter(|_| !self.orphans.asked.is_empty()) else { return };
         self.orphans.asked.retain(|(_, spg)| {
             !self.by_pg.contains(*spg)
                 && map.pool(spg.pg.pool).is_some_and(|p| spg.pg.seed < p.pg_num)
-                && map.pg_to_up_acting(spg.pg).acting_primary == self.whoami
+                && map.pg_to_up_acting(spg.pg).acting_primary == me
         });
     }
 }

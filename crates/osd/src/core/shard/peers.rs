@@ -3,9 +3,8 @@
 use super::{Input, Output, Shard};
 use crate::core::control::Report;
 use base::{Now, OsdId};
+use pg::Event;
 use pg::lease::LeaseUpdate;
-use pg::{Event, Pg};
-use std::collections::BTreeSet;
 use store::ObjectStore;
 use wire::msg::MPgPeer;
 
@@ -13,7 +12,7 @@ impl Shard {
     /// Handles a message of another OSD for a PG of this reactor.
     pub fn handle_peer(&mut self, from: OsdId, m: Box<MPgPeer>, now: Now, store: &mut dyn ObjectStore) {
         self.now = now;
-        if self.stopping {
+        if self.stage.is_stopping() {
             tracing::debug!(%from, pg = %m.spg, "message of a peer dropped");
             return;
         }
@@ -39,7 +38,7 @@ impl Shard {
 
     /// Parks a message until the next map.
     pub(super) fn park_peer(&mut self, from: OsdId, m: Box<MPgPeer>) {
-        self.counters.delayed += 1;
+        self.stats.count_delayed();
         self.parked.push_peer(from, m);
     }
 
@@ -56,7 +55,7 @@ impl Shard {
     pub fn handle_leases(&mut self, news: &[LeaseUpdate], now: Now, store: &mut dyn ObjectStore) {
         let mut renewed = false;
         for u in news {
-            renewed |= self.leases.update(*u);
+            renewed |= self.services.update_lease(*u);
         }
         if !renewed {
             return;
@@ -64,40 +63,6 @@ impl Shard {
         let waiting: Vec<u32> = self.pgs.iter().filter(|(_, p)| p.waits_for_lease()).map(|(i, _)| i).collect();
         for i in waiting {
             self.feed_pg(i, Event::Leases, now, store);
-        }
-    }
-
-    /// OSDs that share PGs with this one on this reactor, and those whose leases PGs led here need.
-    #[must_use]
-    pub fn pg_peers(&self) -> (BTreeSet<OsdId>, BTreeSet<OsdId>) {
-        self.members_noted.set(false);
-        let led = self.lease_peers();
-        let mut all: BTreeSet<OsdId> = self.pgs.values().flat_map(|p| p.others().iter().copied()).collect();
-        all.extend(self.pgs.values().flat_map(Pg::up).copied().filter(|o| *o != self.whoami && *o != OsdId::NONE));
-        all.extend(led.iter().copied());
-        (all, led)
-    }
-
-    /// Reports [`Shard::pg_peers`], if they have changed since the last report.
-    pub fn news_of_pg_peers(&mut self) -> Option<Report> {
-        let now = self.pg_peers();
-        if self.told_peers == now {
-            return None;
-        }
-        self.told_peers.clone_from(&now);
-        Some(Report::PgPeers(now.0, now.1))
-    }
-
-    /// OSDs whose leases PGs of this reactor need: the other members of every acting set led here.
-    #[must_use]
-    pub fn lease_peers(&self) -> BTreeSet<OsdId> {
-        self.pgs.values().filter(|p| p.is_member()).flat_map(|p| p.others().iter().copied()).collect()
-    }
-
-    /// Reports once that the peers may have changed, however many PGs change before the host asks.
-    pub(super) fn note_members(&mut self) {
-        if !self.members_noted.replace(true) {
-            self.out.push_back(Output::Members);
         }
     }
 }

@@ -1,13 +1,17 @@
 //! Reports of a shard to the manager, about its PGs and its store.
 
-use super::{COMPLAIN_AFTER, REPORT_EVERY, Shard};
+use super::Shard;
 use crate::core::mgr::{SlowBy, Stats};
 use base::ledger::Cause;
 use base::{Epoch, Now, PoolId};
 use pg::State;
 use std::collections::BTreeMap;
+use std::time::Duration;
 use store::ObjectStore;
 use wire::types::{StoreStatfs, pg_state};
+
+/// Age at which operations are reported as slow (`osd_op_complaint_time`).
+const COMPLAIN_AFTER: Duration = Duration::from_secs(30);
 
 impl Shard {
     /// Statistics for the manager, and the lowest `last_epoch_clean` of the PGs led here. Without `all`, only
@@ -15,7 +19,7 @@ impl Shard {
     /// repeats the last.
     pub fn stats(&mut self, all: bool, now: Now, store: &dyn ObjectStore) -> (Stats, Epoch) {
         let mut s = Stats::default();
-        self.reports = self.reports.wrapping_add(1);
+        self.periodic.begin_report();
         let mut lec = Epoch(u32::MAX);
         let mut slow = BTreeMap::new();
         for (n, p) in (0u32..).zip(self.pgs.values_mut().filter(|p| *p.state() != State::Arriving)) {
@@ -37,7 +41,7 @@ impl Shard {
                 let clean = st.state() & pg_state::CLEAN != 0;
                 lec = lec.min(if clean { st.reported_epoch } else { st.last_epoch_clean });
                 s.snap_trim_queue_len += st.snaptrimq_len as i32;
-                if all || news || n % REPORT_EVERY == self.reports % REPORT_EVERY {
+                if all || news || self.periodic.repeats(n) {
                     st.purged_snaps = p.purged_snaps();
                     s.pgs.insert(p.spg().pg, st);
                 }

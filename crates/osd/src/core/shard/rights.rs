@@ -10,13 +10,13 @@ use wire::msg::MOsdOp;
 
 impl Shard {
     pub(super) fn deny(&mut self, s: &SessionInfo, m: &MOsdOp) {
-        self.counters.op_denied += 1;
+        self.stats.count_denied();
         tracing::info!(client = %s.entity, name = %s.principal.name, pool = m.pgid.pg.pool.0, "operation refused: caps");
         self.refuse(s, m, EPERM);
     }
 
     pub(super) fn may(&self, s: &SessionInfo, m: &MOsdOp, access: &pg::OpAccess) -> bool {
-        let Some(map) = self.feed.as_ref().map(|f| &f.map) else { return false };
+        let Some(map) = self.current.map() else { return false };
         // The PG answers operations on a removed pool. It also decides what is read and written; the pool in
         // the locator is a mere claim.
         let id = m.pgid.pg.pool;
@@ -46,7 +46,7 @@ impl Shard {
     /// This OSD reads the source of a copy with its own key, so the client must be allowed to read the source
     /// too. (Ceph only checks the rights on the written object.)
     fn may_copy(&self, s: &SessionInfo, m: &MOsdOp) -> bool {
-        let Some(map) = self.feed.as_ref().map(|f| &f.map) else { return false };
+        let Some(map) = self.current.map() else { return false };
         // The PG answers operations without a valid source or with a missing source pool.
         m.ops.iter().filter_map(pg::copy_source).all(|(oid, locator)| {
             map.pool(locator.pool).is_none_or(|pool| {

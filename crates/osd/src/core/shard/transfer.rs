@@ -90,7 +90,7 @@ impl Shard {
         let doomed = self.transfers.doomed.contains(&cid);
         if doomed {
             tracing::info!(collection = ?cid, "removing a collection that a moved PG left behind");
-            self.reserver.announce_removal(cid);
+            self.services.reserver().announce_removal(cid);
             self.transfers.begin.push((cid, None, false));
         }
         doomed
@@ -113,7 +113,7 @@ impl Shard {
     /// Offers a PG that is not on the reactor of its name to the control machine.
     pub(super) fn offer_move(&mut self, now: Now, store: &dyn ObjectStore) {
         let t = &mut self.transfers;
-        if !t.moves || t.reactors < 2 || self.stopping || t.departing.is_some() {
+        if !t.moves || t.reactors < 2 || self.stage.is_stopping() || t.departing.is_some() {
             return;
         }
         t.not_before.retain(|_, at| *at > now.mono);
@@ -133,7 +133,7 @@ impl Shard {
         if self.is_walking() {
             return self.wait_behind(Behind::MayMove(pg, to));
         }
-        let i = self.by_pg.get(pg.into()).filter(|_| self.transfers.departing.is_none() && !self.stopping);
+        let i = self.by_pg.get(pg.into()).filter(|_| self.transfers.departing.is_none() && !self.stage.is_stopping());
         let Some((i, cid)) = i.and_then(|i| Some((i, self.pgs.get(i)?.cid()))) else {
             return self.out.push_back(Output::Moves(News::Over(pg)));
         };
@@ -147,7 +147,7 @@ impl Shard {
         if self.is_walking() {
             return self.wait_behind(Behind::Move(from, spg, m));
         }
-        if self.stopping {
+        if self.stage.is_stopping() {
             return;
         }
         if m.is_for_source() {
@@ -172,13 +172,12 @@ impl Shard {
 
     fn settle_pg(&mut self, from: usize, spg: SpgId, cid: Cid, bits: u32, now: Now, store: &mut dyn ObjectStore) {
         tracing::debug!(collection = ?cid, from, "a PG begins to move to this reactor");
-        let view =
-            self.feed.as_ref().map(|f| super::Views::new(&f.map, self.whoami, f.since, &self.pool_views).of(spg.pg));
+        let view = self.current.views(self.whoami()).map(|mut v| v.of(spg.pg));
         let there = |c: &Cid| pg_of(*c) == Some(spg);
         let taken = self.pgs.values().any(|p| p.spg() == spg)
             || self.transfers.arriving.is_some()
-            || self.reserver.is_collection_being_removed(cid)
-            || self.reserver.is_being_removed(spg)
+            || self.services.reserver().is_collection_being_removed(cid)
+            || self.services.reserver().is_being_removed(spg)
             || store.collections().iter().any(|(c, _)| there(c));
         let Some(view) = view.filter(|_| !taken) else {
             return self.send_move(from, spg, Box::new(Move::Refuse));
@@ -209,7 +208,7 @@ impl Shard {
         if granted {
             self.places.set(pg, to);
         }
-        let pg_num = self.feed.as_ref().and_then(|f| f.map.pool(pg.pool)).map_or(0, |p| p.pg_num);
+        let pg_num = self.current.map().and_then(|m| m.pool(pg.pool)).map_or(0, |p| p.pg_num);
         let me = self.places.index();
         if let Some(d) = self.transfers.departing.as_mut().filter(|d| d.pg == pg && from == me) {
             d.granted = granted;
@@ -308,7 +307,7 @@ impl Shard {
 
     /// Begins pending removals.
     pub(super) fn pump_sweeps(&mut self, now: Now, store: &mut dyn ObjectStore) {
-        if self.stopping {
+        if self.stage.is_stopping() {
             return self.transfers.begin.clear();
         }
         for (cid, tell, departed) in std::mem::take(&mut self.transfers.begin) {
@@ -316,10 +315,9 @@ impl Shard {
             if !store.collections().iter().any(|(c, _)| *c == cid) {
                 continue;
             }
-            let index = self.next_index;
-            self.next_index += 1;
+            let index = self.pgs.new_number();
             tracing::debug!(collection = ?cid, "removing a collection");
-            let mut sweep = Sweep::new(cid, index, self.pacer.clone(), &self.reserver);
+            let mut sweep = Sweep::new(cid, index, self.pacing.pacer().clone(), self.services.reserver());
             let said = sweep.run(now.mono, store);
             self.transfers.sweeps.insert(index, Sweeping { sweep, tell, departed });
             self.swept(index, said, store);
@@ -329,7 +327,7 @@ impl Shard {
 
     /// Reports once that all leftovers found at the start are removed.
     fn tell_swept(&mut self) {
-        if !self.transfers.swept_told && self.transfers.sweeps.is_empty() && self.feed.is_some() {
+        if !self.transfers.swept_told && self.transfers.sweeps.is_empty() && self.current.map().is_some() {
             self.transfers.swept_told = true;
             self.out.push_back(Output::Moves(News::Swept));
         }

@@ -127,7 +127,7 @@ impl PoolViews {
 
 /// Views of one map, shared by all PGs.
 pub(super) struct Views {
-    pub(super) map: Arc<OsdMap>,
+    map: Arc<OsdMap>,
     whoami: OsdId,
     since: Epoch,
     pools: BTreeMap<PoolId, Option<Rc<PoolView>>>,
@@ -151,6 +151,12 @@ impl Views {
         }
     }
 
+    /// The map.
+    pub(super) fn map(&self) -> &Arc<OsdMap> {
+        &self.map
+    }
+
+    /// View of a PG.
     pub(super) fn of(&mut self, pg: PgId) -> MapView {
         let (map, made) = (&self.map, &self.made);
         let pool = self.pools.entry(pg.pool).or_insert_with(|| made.borrow_mut().of(map, pg.pool)).clone();

@@ -69,7 +69,7 @@ impl Walk {
 
     /// Newest map that some PGs have seen and others may not.
     pub(super) fn map(&self) -> Option<&Arc<OsdMap>> {
-        self.views.as_ref().map(|v| &v.map)
+        self.views.as_ref().map(|v| v.map())
     }
 
     /// Drops the walk and all that waits for it.
@@ -99,7 +99,7 @@ impl Shard {
     /// Newest known map, which not all PGs may have seen, with the incrementals that lead to it.
     #[must_use]
     pub fn newest_feed(&self) -> Option<&Arc<MapFeed>> {
-        self.walk.feed.as_ref().or(self.feed.as_ref())
+        self.walk.feed.as_ref().or(self.current.feed())
     }
 
     /// Handles new maps, in order; `feed` belongs to the last.
@@ -108,7 +108,7 @@ impl Shard {
         if self.is_walking() {
             return self.walk.behind.push_back(Behind::Maps(maps.to_vec(), feed));
         }
-        if self.stopping {
+        if self.stage.is_stopping() {
             // A stopping shard must not get new PGs: only PGs that were here have been told to stop.
             return;
         }
@@ -143,19 +143,19 @@ impl Shard {
 
     fn begin_map(&mut self, map: Arc<OsdMap>, store: &mut dyn ObjectStore) {
         self.compression.follow(&map, store);
-        if let Some(before) = self.walk.map().or(self.feed.as_ref().map(|f| &f.map)) {
+        if let Some(before) = self.walk.map().or(self.current.map()) {
             self.places.follow(before, &map);
         }
         self.see_instance(&map);
         let since = self.walk.feed.as_ref().map_or(Epoch(0), |f| f.since.min(map.epoch));
-        self.walk.views = Some(Views::new(&map, self.whoami, since, &self.pool_views));
+        self.walk.views = Some(self.current.views_of(&map, self.whoami(), since));
         self.walk.left = self.pgs.numbers().into();
     }
 
     /// Shows the map to a PG and to those it splits off. Returns their number.
     fn show_map(&mut self, i: u32, now: Now, store: &mut dyn ObjectStore) -> usize {
         let Some(mut views) = self.walk.views.take() else { return 0 };
-        let map = views.map.clone();
+        let map = views.map().clone();
         self.note_merges(i, &map);
         let mut these = vec![i];
         these.extend(self.promise_children(i, &mut views));
@@ -176,7 +176,7 @@ impl Shard {
         self.deliver_born(now, store);
         self.wake_reserved(now, store);
         if feed.map.epoch > self.epoch() {
-            self.feed = Some(feed);
+            self.current.set(Some(feed));
         }
         self.forget_asked();
         for (from, m) in self.parked.take_peers() {
