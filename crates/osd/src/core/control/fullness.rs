@@ -14,7 +14,7 @@ const BITS: u32 = osd_state::FULL | osd_state::BACKFILLFULL | osd_state::NEARFUL
 #[derive(Debug, Default)]
 pub(super) struct Fullness {
     /// The state that the monitors are told.
-    pub(super) told: u32,
+    told: u32,
     /// The state that `injectfull` says.
     injected: Option<u32>,
     /// Reactors that accept no growing writes.

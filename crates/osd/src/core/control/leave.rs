@@ -24,11 +24,32 @@ const ABANDON_MAX: Duration = Duration::from_secs(1);
 /// Time that a stopping OSD waits for the monitor's answer.
 const WORD_MAX: Duration = Duration::from_secs(5);
 
+/// The end of an OSD; see the module.
+#[derive(Debug, Default)]
+pub(super) struct Leave {
+    /// State of the end, once it has begun.
+    state: Option<Leaving>,
+    /// Reason of the store's failure, if it failed.
+    failure: Option<String>,
+}
+
+impl Leave {
+    /// True if the OSD leaves.
+    pub(super) fn has_begun(&self) -> bool {
+        self.state.is_some()
+    }
+
+    /// Deadline of the present step.
+    pub(super) fn deadline(&self) -> Option<Mono> {
+        self.state.as_ref().map(|l| l.by)
+    }
+}
+
 /// State of a leaving OSD.
 #[derive(Debug)]
-pub(super) struct Leaving {
+struct Leaving {
     /// Deadline of the present step.
-    pub(super) by: Mono,
+    by: Mono,
     /// True if the monitor is to be told.
     tell: bool,
     /// Reactors that have stopped serving.
@@ -56,14 +77,14 @@ impl Control {
     /// Handles a failed store: the OSD stops serving, tells the monitor why, and ends. `why` names the device
     /// and its error. Later calls have no effect.
     pub fn store_failed(&mut self, why: &str, now: Now) {
-        if self.failure.is_some() || self.phase == Phase::Gone {
+        if self.leave.failure.is_some() || self.phase == Phase::Gone {
             return;
         }
-        self.failure = Some(why.to_owned());
+        self.leave.failure = Some(why.to_owned());
         let me = self.id.whoami;
         tracing::error!(osd = me.0, why, "the store failed; this OSD marks itself down and ends");
         self.clog(prio::ERROR, format!("{me} stops: its store failed: {why}"), now);
-        if self.leaving.is_some() {
+        if self.leave.has_begun() {
             // Operations that wait for the device are dropped.
             return self.out.push_back(Output::Stop { abandon: true });
         }
@@ -73,23 +94,23 @@ impl Control {
     /// Reason of the store's failure, if it failed.
     #[must_use]
     pub fn failure(&self) -> Option<&str> {
-        self.failure.as_deref()
+        self.leave.failure.as_deref()
     }
 
     /// Ends an OSD that the cluster does not want.
     pub(super) fn exit(&mut self, why: String, now: Now) {
-        if self.leaving.is_none() && self.phase != Phase::Gone {
+        if !self.leave.has_begun() && self.phase != Phase::Gone {
             self.out.push_back(Output::Exit(why));
             self.begin_leaving(false, false, now);
         }
     }
 
     fn begin_leaving(&mut self, tell: bool, abandon: bool, now: Now) {
-        if self.leaving.is_some() || self.phase == Phase::Gone {
+        if self.leave.has_begun() || self.phase == Phase::Gone {
             return;
         }
         let by = now.mono + if abandon { ABANDON_MAX } else { DRAIN_MAX };
-        self.leaving = Some(Leaving {
+        self.leave.state = Some(Leaving {
             by,
             tell,
             stopped: BTreeSet::new(),
@@ -105,7 +126,7 @@ impl Control {
 
     /// Records that reactor `at`, one of `all`, has stopped serving.
     pub fn reactor_stopped(&mut self, at: usize, all: usize, now: Now) {
-        let Some(l) = &mut self.leaving else { return };
+        let Some(l) = &mut self.leave.state else { return };
         l.stopped.insert(at);
         if l.stopped.len() == all {
             self.stopped(now);
@@ -114,7 +135,7 @@ impl Control {
 
     /// Records that all reactors have stopped serving.
     pub fn stopped(&mut self, now: Now) {
-        let Some(l) = self.leaving.as_mut().filter(|l| !l.drained) else { return };
+        let Some(l) = self.leave.state.as_mut().filter(|l| !l.drained) else { return };
         l.drained = true;
         // A monitor that was told that this OSD is down now hears that it is dead.
         self.tell_monitor(now);
@@ -122,7 +143,7 @@ impl Control {
 
     /// Handles the deadline of the present step.
     pub(super) fn tick_leaving(&mut self, now: Now) {
-        match &self.leaving {
+        match &self.leave.state {
             Some(l) if now.mono < l.by => {}
             Some(l) if !l.due => {
                 tracing::warn!("reactors did not stop in time; this OSD leaves the cluster without them");
@@ -133,13 +154,13 @@ impl Control {
     }
 
     pub(super) fn leaving_mon_open(&mut self, now: Now) {
-        if self.leaving.as_ref().is_some_and(|l| l.due) {
+        if self.leave.state.as_ref().is_some_and(|l| l.due) {
             self.tell_monitor(now);
         }
     }
 
     pub(super) fn leave_acknowledged(&mut self) {
-        if let Some(l) = self.leaving.as_mut().filter(|l| l.due) {
+        if let Some(l) = self.leave.state.as_mut().filter(|l| l.due) {
             l.acknowledged = true;
         }
         self.leave_if_told();
@@ -147,7 +168,7 @@ impl Control {
 
     /// Handles the answer to a command. Whatever it is, the monitor has the report.
     pub(super) fn report_answered(&mut self, tid: u64) {
-        if let Some(l) = &mut self.leaving {
+        if let Some(l) = &mut self.leave.state {
             l.report.take_if(|t| *t == tid);
         }
         self.leave_if_told();
@@ -155,14 +176,14 @@ impl Control {
 
     /// Ends the process if the monitor has marked this OSD down, and has all reports of a failed store.
     pub(super) fn leave_if_told(&mut self) {
-        let told = self.leaving.as_ref().is_some_and(|l| l.acknowledged && l.report.is_none());
-        if self.phase == Phase::Leaving && told && (self.failure.is_none() || self.log.is_empty()) {
+        let told = self.leave.state.as_ref().is_some_and(|l| l.acknowledged && l.report.is_none());
+        if self.phase == Phase::Leaving && told && (self.leave.failure.is_none() || self.log.is_empty()) {
             self.enter(Phase::Gone);
         }
     }
 
     fn tell_monitor(&mut self, now: Now) {
-        let Some(l) = &mut self.leaving else { return };
+        let Some(l) = &mut self.leave.state else { return };
         if !std::mem::replace(&mut l.due, true) {
             l.by = now.mono + WORD_MAX;
         }
@@ -170,7 +191,7 @@ impl Control {
         if !tell {
             return self.enter(Phase::Gone);
         }
-        if let Some(why) = self.failure.as_deref().filter(|_| !std::mem::replace(&mut l.reported, true)) {
+        if let Some(why) = self.leave.failure.as_deref().filter(|_| !std::mem::replace(&mut l.reported, true)) {
             let reason = serde_json::Value::from(why);
             let json = format!(r#"{{"prefix":"osd store-failed","id":{},"reason":{reason}}}"#, self.id.whoami.0);
             // A refusal will do: a monitor that does not know the command has the line in its log.

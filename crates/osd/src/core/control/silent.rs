@@ -7,17 +7,32 @@ use super::{Control, Phase, prio};
 use base::Now;
 use base::planted::{Bug, acts};
 use bytes::Bytes;
+use std::collections::BTreeMap;
+
+/// Devices that do not answer; see the module.
+#[derive(Debug, Default)]
+pub(super) struct Silence {
+    /// Reactors whose device does not answer, with the reason.
+    reactors: BTreeMap<usize, String>,
+}
+
+impl Silence {
+    /// Reason of the first reactor whose device does not answer.
+    pub(super) fn reason(&self) -> Option<&str> {
+        self.reactors.values().next().map(String::as_str)
+    }
+}
 
 impl Control {
     /// The device of a reactor does not answer, for this reason, or answers again (`None`).
     pub fn device_silent(&mut self, reactor: usize, why: Option<String>, now: Now) {
-        let was = !self.silent.is_empty();
+        let was = !self.silence.reactors.is_empty();
         match why {
-            Some(why) => _ = self.silent.insert(reactor, why),
-            None => _ = self.silent.remove(&reactor),
+            Some(why) => _ = self.silence.reactors.insert(reactor, why),
+            None => _ = self.silence.reactors.remove(&reactor),
         }
-        let why = self.silent.values().next().cloned();
-        if was == why.is_some() || self.leaving.is_some() {
+        let why = self.silence.reason().map(str::to_owned);
+        if was == why.is_some() || self.leave.has_begun() {
             return;
         }
         let me = self.id.whoami;
@@ -36,7 +51,7 @@ impl Control {
         if self.phase == Phase::Registering {
             return;
         }
-        let why = self.silent.values().next().map_or("", String::as_str);
+        let why = self.silence.reason().unwrap_or("");
         let reason = serde_json::Value::from(why);
         let json = format!(r#"{{"prefix":"osd device-silent","id":{},"reason":{reason}}}"#, self.id.whoami.0);
         self.mon.command(&json, Bytes::new());
@@ -44,6 +59,6 @@ impl Control {
 
     /// True if an OSD with this device is of no use.
     pub(super) fn is_silent(&self) -> bool {
-        !self.silent.is_empty() && !acts(Bug::BootInSilence)
+        !self.silence.reactors.is_empty() && !acts(Bug::BootInSilence)
     }
 }
