@@ -20,7 +20,6 @@ pub(super) const LONG_FILES: &[(&str, &str)] = &[
     ("crates/mon/src/command/osd_show.rs", "the map as JSON and as text, which must show the same fields"),
     ("crates/mon/src/command/pg_show.rs", "PGs as JSON and as text, which must show the same fields"),
     ("crates/mon/src/command/status.rs", "the status as JSON and as text, which must show the same fields"),
-    ("crates/osd/src/host/control.rs", "not yet divided: the host of the control machine, and commands that need it"),
     (
         "crates/osd/src/host/mod.rs",
         "not yet divided: the start of an OSD, which opens everything, and the main loop of a reactor",

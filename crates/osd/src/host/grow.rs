@@ -32,18 +32,18 @@ async fn everywhere(host: &ControlHost, reactors: usize, step: Growth) -> Outcom
 
 /// Takes all stores through all steps. Does nothing, without an error, if the device has not grown.
 pub(super) async fn run(host: &ControlHost) -> Result<Value, (Errno, String)> {
-    if host.growing.replace(true) {
+    if !host.device.begin_growing() {
         return Err((EBUSY, "growing is under way".to_owned()));
     }
     let done = grow(host).await;
-    host.growing.set(false);
+    host.device.end_growing();
     done
 }
 
 async fn grow(host: &ControlHost) -> Result<Value, (Errno, String)> {
     let size = || host.shard.store_size();
     let before = size();
-    let bytes = host.device.measure().map_err(|e| (e, format!("the device's size: {}", errno::name(e))))?;
+    let bytes = host.device.file().measure().map_err(|e| (e, format!("the device's size: {}", errno::name(e))))?;
     if bytes < before {
         return Err((EINVAL, format!("the device has {bytes} bytes, the store {before}; a store can't shrink")));
     }

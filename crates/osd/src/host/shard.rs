@@ -10,39 +10,38 @@
 
 mod clients;
 mod inspect;
+mod judged;
 mod others;
 mod own;
 mod turn;
 
 use crate::core::admission::Admission;
-use crate::core::own::OwnQueue;
 use crate::core::perf::Meter;
 use crate::core::room::RoomLimits;
 use crate::core::shard::{Input, Shard};
-use crate::core::silence::Silence;
 use crate::core::unanswered::Forgotten;
 use crate::host::fill::Fills;
 use crate::host::peers::{PeerEvent, Peers};
 use crate::host::route::{Routes, ToControl, ToShard};
 use crate::host::tracker::History;
 use auth::server::ServiceHost;
-use base::{OsdId, PgId};
+use base::PgId;
 use clients::{Client, ClientEvents};
-use msgr::Protocol;
+use judged::Judged;
 use net::{ConnId, Endpoint, Net};
+use others::Others;
+use own::Own;
 use reactor::clock;
 use reactor::disk::{Disk, DiskFile};
-use reactor::turn::{Turn, TurnHook};
 use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::net::TcpListener;
+use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 use store::engine::Store;
-use store::{Tag, layout};
-use turn::{Work, completions, ticks};
+use store::layout;
+use turn::{Stages, Work, completions, ticks};
 
 /// Time for which an operation that no PG knows is still shown as in flight.
 const IN_TRANSIT: Duration = Duration::from_secs(1);
@@ -57,16 +56,13 @@ const RELEASE_OPS_MAX: u64 = 1000;
 /// caches with room.
 const PREFETCHED: usize = 16;
 
+/// Host of a reactor; see the module.
 pub(super) struct ShardHost {
     me: Weak<Self>,
     index: usize,
     net: Net,
     endpoint: RefCell<Option<Endpoint>>,
-    peers: RefCell<Option<Rc<Peers>>>,
-    /// Client side of cephx, for connecting to other OSDs.
-    auth: Rc<RefCell<auth::Client>>,
-    /// Socket of the cluster address, until the endpoint serves it.
-    listen_later: Cell<Option<TcpListener>>,
+    others: Others,
     core: RefCell<Shard>,
     store: RefCell<Store>,
     disk: Disk,
@@ -75,22 +71,9 @@ pub(super) struct ShardHost {
     clients: RefCell<FxHashMap<ConnId, Rc<Client>>>,
     routes: Routes,
     service: Rc<ServiceHost>,
-    hook: RefCell<Option<TurnHook>>,
-    /// Gathered work in order of receipt. `work_hook` takes it, and so does anything that must not overtake it.
-    work: RefCell<VecDeque<Work>>,
-    work_hook: RefCell<Option<TurnHook>>,
-    /// The host's own transactions that are not submitted yet.
-    own: RefCell<OwnQueue>,
-    /// Callers that wait for a transaction or read of the host.
-    waiters: RefCell<HashMap<Tag, tokio::sync::oneshot::Sender<Result<(), base::errno::Errno>>>>,
-    completions: RefCell<Vec<base::device::IoCompletion>>,
+    stages: Stages,
+    own: Own,
     history: RefCell<History>,
-    /// True while a task waits for background work's next share.
-    pacing: Cell<bool>,
-    /// True while a task shows new maps to more PGs in the next turn.
-    walking: Cell<bool>,
-    /// A task will run the next part of a long call.
-    in_parts: Cell<bool>,
     /// Load above which no scrub begins.
     scrub_load: Cell<f64>,
     meter: RefCell<Meter>,
@@ -98,27 +81,12 @@ pub(super) struct ShardHost {
     /// True once the store has failed.
     failed: Cell<bool>,
     judged: Judged,
-    /// OSDs whose messages can't be decoded.
-    strange: RefCell<BTreeSet<OsdId>>,
     admission: Admission,
-    /// Number of reactors that have too much queued for another OSD.
-    slow: Cell<usize>,
     /// Bytes that unanswered operations of all clients have returned.
     forgotten: RefCell<Forgotten>,
 }
 
-/// Judgement of the device and its space; see [`crate::core::silence`] and [`crate::core::room`].
-struct Judged {
-    silence: Cell<Silence>,
-    limits: RoomLimits,
-    /// The last result.
-    short: Cell<bool>,
-    /// Freed blocks always go back to the device (`bdev_enable_discard`).
-    discard: Cell<bool>,
-    /// Bytes written since.
-    unjudged: Cell<usize>,
-}
-
+/// Components of a reactor's host.
 pub(super) struct Parts {
     pub(super) index: usize,
     pub(super) net: Net,
@@ -148,9 +116,7 @@ impl ShardHost {
             index: p.index,
             net: p.net.clone(),
             endpoint: RefCell::default(),
-            peers: RefCell::default(),
-            auth: p.auth,
-            listen_later: Cell::new(None),
+            others: Others::new(p.auth),
             core: RefCell::new(p.core),
             store: RefCell::new(p.store),
             disk: p.disk,
@@ -159,31 +125,16 @@ impl ShardHost {
             clients: RefCell::default(),
             routes: p.routes,
             service: p.service,
-            hook: RefCell::default(),
-            work: RefCell::default(),
-            work_hook: RefCell::default(),
-            own: RefCell::default(),
-            waiters: RefCell::default(),
-            completions: RefCell::default(),
+            stages: Stages::default(),
+            own: Own::default(),
             history: RefCell::default(),
-            pacing: Cell::new(false),
-            walking: Cell::new(false),
-            in_parts: Cell::new(false),
             scrub_load: Cell::new(crate::core::scrub::LOAD_THRESHOLD),
             meter: RefCell::default(),
             release_memory: p.release_memory,
             failed: Cell::new(false),
-            strange: RefCell::default(),
             admission: Admission::default(),
             forgotten: RefCell::default(),
-            slow: Cell::new(0),
-            judged: Judged {
-                silence: Cell::new(Silence::new(p.device_timeout)),
-                limits: p.limits,
-                short: Cell::new(false),
-                discard: Cell::new(p.discard),
-                unjudged: Cell::new(0),
-            },
+            judged: Judged::new(p.device_timeout, p.limits, p.discard),
         });
         let ep = p.net.endpoint(p.public, Rc::new(ClientEvents(Rc::downgrade(&me))));
         ep.set_auto_consume(false);
@@ -194,50 +145,24 @@ impl ShardHost {
                 s.peer_event(e);
             }
         };
-        *me.peers.borrow_mut() = Some(Peers::new(&p.net, p.cluster, Box::new(sink)));
-        let weak = Rc::downgrade(&me);
-        *me.work_hook.borrow_mut() = Some(Turn::current().before_end(move || {
-            if let Some(s) = weak.upgrade() {
-                s.work();
-            }
-        }));
-        let weak = Rc::downgrade(&me);
-        *me.hook.borrow_mut() = Some(Turn::current().on_end(move || {
-            if let Some(s) = weak.upgrade() {
-                s.end_turn();
-            }
-        }));
+        me.others.set_peers(Peers::new(&p.net, p.cluster, Box::new(sink)));
+        me.hook_turns();
         tokio::task::spawn_local(completions(Rc::downgrade(&me)));
         tokio::task::spawn_local(ticks(Rc::downgrade(&me)));
         me
     }
 
-    /// Endpoint with the identity that clients see.
     /// Number of this reactor.
     pub(super) fn index(&self) -> usize {
         self.index
     }
 
+    /// Endpoint with the identity that clients see.
     pub(super) fn endpoint(&self) -> Option<Endpoint> {
         self.endpoint.borrow().clone()
     }
 
-    /// Connections to other OSDs.
-    pub(super) fn peers(&self) -> Option<Rc<Peers>> {
-        self.peers.borrow().clone()
-    }
-
-    /// Serves the cluster address, now or when the secrets have arrived.
-    pub(super) fn listen_to_peers(&self, at: TcpListener, now: bool) -> std::io::Result<()> {
-        match self.peers().and_then(|p| p.endpoint()) {
-            Some(ep) if now => ep.listen_on(at, Protocol::V2).map(|_| ()),
-            _ => {
-                self.listen_later.set(Some(at));
-                Ok(())
-            }
-        }
-    }
-
+    /// Handles a message of the control machine's host or of another reactor.
     pub(super) fn handle(&self, item: ToShard) {
         let now = clock::now();
         match item {
@@ -256,7 +181,7 @@ impl ShardHost {
             }
             ToShard::Keys(k) => {
                 self.service.set_keys(k);
-                if let Some(at) = self.listen_later.take()
+                if let Some(at) = self.others.take_listener()
                     && let Err(error) = self.listen_to_peers(at, true)
                 {
                     tracing::error!(%error, "cannot listen for other OSDs");
@@ -267,7 +192,7 @@ impl ShardHost {
                 let peers = self.peers().and_then(|p| p.endpoint());
                 return self.endpoint().into_iter().chain(peers).for_each(|e| e.set_modes(&m));
             }
-            ToShard::Tickets(t) => return *self.auth.borrow_mut() = *t,
+            ToShard::Tickets(t) => return self.others.set_tickets(*t),
             ToShard::Collect(all) => {
                 let (mut stats, lec) = self.core.borrow_mut().stats(all, now, &*self.store.borrow());
                 stats.perf = self.meter.borrow_mut().take();
@@ -278,7 +203,7 @@ impl ShardHost {
                     stats.statfs = Default::default();
                 } else {
                     // Holes of a file for which its file system has no room are not available space.
-                    let lacks = i64::try_from(self.judged.limits.lacks(self.device.room())).unwrap_or(i64::MAX);
+                    let lacks = i64::try_from(self.judged.lacks(self.device.room())).unwrap_or(i64::MAX);
                     stats.statfs.available = stats.statfs.available.saturating_sub(lacks).max(0);
                 }
                 self.routes.control(ToControl::Stats(Box::new(stats), lec));
@@ -321,7 +246,7 @@ impl ShardHost {
             ToShard::History(o) => return self.history.borrow_mut().set(o, now.mono),
             ToShard::DataMemory(bytes) => return self.store.borrow_mut().set_data_bytes(bytes),
             ToShard::Discard(d) => {
-                self.judged.discard.set(d);
+                self.judged.set_discard(d);
                 return self.judge_room();
             }
             ToShard::Profile(p) => return self.core.borrow_mut().set_profile(p),

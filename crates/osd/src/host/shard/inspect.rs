@@ -103,10 +103,10 @@ impl ShardHost {
     fn space(&self) -> LedgerSpace {
         let (s, room) = (self.store.borrow().statfs(), self.device.room());
         LedgerSpace {
-            short: self.judged.short.get(),
+            short: self.judged.is_short(),
             total: s.total,
             available: s.available,
-            lacks: self.judged.limits.lacks(room),
+            lacks: self.judged.lacks(room),
             free: room.map_or(0, |(_, free)| free),
         }
     }
@@ -117,7 +117,7 @@ impl ShardHost {
         // All reactors share one device.
         let space = (self.index == 0).then(|| {
             let mut s = store.statfs();
-            s.available = s.available.saturating_sub(self.judged.limits.lacks(self.device.room()));
+            s.available = s.available.saturating_sub(self.judged.lacks(self.device.room()));
             s
         });
         let n = self.net.stats();

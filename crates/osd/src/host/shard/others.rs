@@ -2,9 +2,14 @@
 
 use super::{ShardHost, Work};
 use crate::core::shard::Input;
-use crate::host::peers::PeerEvent;
+use crate::host::peers::{PeerEvent, Peers};
 use crate::host::route::{ToControl, ToShard};
 use base::OsdId;
+use msgr::Protocol;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::net::TcpListener;
+use std::rc::Rc;
 use wire::Message;
 use wire::WireMessage as _;
 use wire::msg::{MOsdMap, MPgPeer, MPgPeers};
@@ -12,7 +17,64 @@ use wire::msg::{MOsdMap, MPgPeer, MPgPeers};
 /// Bytes that a client's connection may hold while another OSD does not keep up.
 const SLOW_BYTES: usize = 4 << 20;
 
+/// Connections to other OSDs; see the module.
+pub(super) struct Others {
+    peers: RefCell<Option<Rc<Peers>>>,
+    /// Client side of cephx, for connecting to other OSDs.
+    auth: Rc<RefCell<auth::Client>>,
+    /// Socket of the cluster address, until the endpoint serves it.
+    listen_later: Cell<Option<TcpListener>>,
+    /// OSDs whose messages can't be decoded.
+    strange: RefCell<BTreeSet<OsdId>>,
+    /// Number of reactors that have too much queued for another OSD.
+    slow: Cell<usize>,
+}
+
+impl Others {
+    /// No connections yet; later ones use the tickets of `auth`.
+    pub(super) fn new(auth: Rc<RefCell<auth::Client>>) -> Self {
+        Self {
+            peers: RefCell::default(),
+            auth,
+            listen_later: Cell::new(None),
+            strange: RefCell::default(),
+            slow: Cell::new(0),
+        }
+    }
+
+    /// Sets the connections.
+    pub(super) fn set_peers(&self, p: Rc<Peers>) {
+        *self.peers.borrow_mut() = Some(p);
+    }
+
+    /// Sets the tickets for new connections.
+    pub(super) fn set_tickets(&self, t: auth::Client) {
+        *self.auth.borrow_mut() = t;
+    }
+
+    /// The socket of the cluster address, if it is not served yet.
+    pub(super) fn take_listener(&self) -> Option<TcpListener> {
+        self.listen_later.take()
+    }
+}
+
 impl ShardHost {
+    /// Connections to other OSDs.
+    pub(in crate::host) fn peers(&self) -> Option<Rc<Peers>> {
+        self.others.peers.borrow().clone()
+    }
+
+    /// Serves the cluster address, now or when the secrets have arrived.
+    pub(in crate::host) fn listen_to_peers(&self, at: TcpListener, now: bool) -> std::io::Result<()> {
+        match self.peers().and_then(|p| p.endpoint()) {
+            Some(ep) if now => ep.listen_on(at, Protocol::V2).map(|_| ()),
+            _ => {
+                self.others.listen_later.set(Some(at));
+                Ok(())
+            }
+        }
+    }
+
     /// Sends a message of a PG over the data session, so that the order is kept. Leases use another lane.
     pub(super) fn send_peer(&self, to: OsdId, m: MPgPeer) {
         let map = self.core.borrow().newest_map().cloned();
@@ -26,7 +88,7 @@ impl ShardHost {
             PeerEvent::Message(from, m) => self.peer_message(from, &m),
             PeerEvent::Slow(slow) => self.routes.all(|| ToShard::Slow(slow)),
             PeerEvent::Reset(osd) => {
-                self.strange.borrow_mut().remove(&osd);
+                self.others.strange.borrow_mut().remove(&osd);
                 self.work();
                 self.routes.inputs(|| Input::PeerReset(osd));
             }
@@ -67,7 +129,7 @@ impl ShardHost {
 
     /// Logs once per session that an OSD's messages can't be decoded, since an OSD of another build sends many.
     pub(super) fn not_understood(&self, from: OsdId, error: &wire::DecodeError) {
-        if self.strange.borrow_mut().insert(from) {
+        if self.others.strange.borrow_mut().insert(from) {
             tracing::error!(osd = from.0, %error, "message of another OSD not understood; all OSDs of a cluster must run the same build");
         }
     }
@@ -85,11 +147,11 @@ impl ShardHost {
     /// Lets clients have less in flight while a reactor's queue for another OSD is too long. Those with little in flight
     /// are served: their operations may need other members.
     pub(super) fn slow(&self, slow: bool) {
-        let reactors = self.slow.get();
-        self.slow.set(if slow { reactors + 1 } else { reactors.saturating_sub(1) });
+        let reactors = self.others.slow.get();
+        self.others.slow.set(if slow { reactors + 1 } else { reactors.saturating_sub(1) });
         if let Some(ep) = self.endpoint() {
             let usual = net::Limits::default().in_flight_bytes_max;
-            ep.set_in_flight_max(if self.slow.get() > 0 { SLOW_BYTES } else { usual });
+            ep.set_in_flight_max(if self.others.slow.get() > 0 { SLOW_BYTES } else { usual });
         }
     }
 }

@@ -1,28 +1,56 @@
-//! The host's own transactions and reads, and failures of the store and its device.
+//! The host's own transactions and reads, and failures of the store.
 
 use super::ShardHost;
-use crate::core::own::Need;
-use crate::core::room::LOOK_EVERY;
-use crate::core::silence::News;
+use crate::core::own::{Need, OwnQueue};
 use crate::host::route::ToControl;
-use base::Mono;
-use std::time::Duration;
+use base::errno::Errno;
+use std::cell::RefCell;
+use std::collections::HashMap;
 use store::ObjectStore as _;
 use store::engine::Store;
 use store::{Tag, Transaction};
 
+/// The host's own transactions, and the callers that wait for one or for a read; see the module.
+#[derive(Default)]
+pub(super) struct Own {
+    /// Transactions that are not submitted yet.
+    queue: RefCell<OwnQueue>,
+    waiters: RefCell<HashMap<Tag, tokio::sync::oneshot::Sender<Result<(), Errno>>>>,
+}
+
+impl Own {
+    /// True if no transaction waits to be submitted.
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.borrow().is_empty()
+    }
+
+    /// True if an event of the store belongs to the transaction being prepared.
+    pub(super) fn awaits(&self, tag: Tag) -> bool {
+        self.queue.borrow().awaits(tag)
+    }
+
+    /// Tells the caller that waits for this transaction or read. Writes of maps have none.
+    pub(super) fn done(&self, tag: Tag, result: Result<(), Errno>) {
+        let w = self.waiters.borrow_mut().remove(&tag);
+        if let Some(w) = w {
+            // The waiter may have given up.
+            let _ = w.send(result);
+        }
+    }
+}
+
 impl ShardHost {
     /// Submits a transaction of the host after the earlier ones, without waiting for it.
     pub(in crate::host) fn submit(&self, t: Transaction) {
-        self.own.borrow_mut().push(t, Need::Must);
+        self.own.queue.borrow_mut().push(t, Need::Must);
         self.submit_own();
     }
 
     /// Submits a transaction of the host and waits until it is durable.
-    pub(in crate::host) async fn submit_and_wait(&self, t: Transaction) -> Result<(), base::errno::Errno> {
+    pub(in crate::host) async fn submit_and_wait(&self, t: Transaction) -> Result<(), Errno> {
         let (tx, rx) = tokio::sync::oneshot::channel();
-        let tag = self.own.borrow_mut().push(t, Need::May);
-        self.waiters.borrow_mut().insert(tag, tx);
+        let tag = self.own.queue.borrow_mut().push(t, Need::May);
+        self.own.waiters.borrow_mut().insert(tag, tx);
         self.submit_own();
         // The sender lives as long as this host.
         rx.await.unwrap_or(Err(base::errno::EIO))
@@ -30,9 +58,9 @@ impl ShardHost {
 
     /// Submits the host's transactions as far as the store is ready for them.
     pub(super) fn submit_own(&self) {
-        let refused = self.own.borrow_mut().submit(&mut *self.store.borrow_mut());
+        let refused = self.own.queue.borrow_mut().submit(&mut *self.store.borrow_mut());
         for r in refused {
-            let w = self.waiters.borrow_mut().remove(&r.tag);
+            let w = self.own.waiters.borrow_mut().remove(&r.tag);
             match (w, r.need) {
                 // The waiter may have given up.
                 (Some(w), _) => _ = w.send(Err(r.errno)),
@@ -48,7 +76,7 @@ impl ShardHost {
         &self,
         f: impl Fn(&mut Store, Tag) -> Result<T, store::ReadError>,
     ) -> Result<T, store::ReadError> {
-        let tag = self.own.borrow_mut().tag();
+        let tag = self.own.queue.borrow_mut().tag();
         loop {
             let rx = {
                 let (tx, rx) = tokio::sync::oneshot::channel();
@@ -57,7 +85,7 @@ impl ShardHost {
                     self.store.borrow_mut().release(tag);
                     return r;
                 }
-                self.waiters.borrow_mut().insert(tag, tx);
+                self.own.waiters.borrow_mut().insert(tag, tx);
                 rx
             };
             self.schedule();
@@ -89,50 +117,6 @@ impl ShardHost {
     pub(super) fn store_failed(&self, what: String) {
         if !self.failed.replace(true) {
             self.routes.control_surely(ToControl::StoreFailed(what));
-        }
-    }
-
-    /// Reports a device that does not answer, so that waiting clients are served by other OSDs.
-    pub(super) fn watch_device(&self, now: Mono) {
-        let mut silence = self.judged.silence.get();
-        let news = silence.judge(self.disk.oldest().map(|at| now.since(at)));
-        self.judged.silence.set(silence);
-        let what = |t: Duration| format!("a request has no answer for {} s", t.as_secs());
-        match news {
-            Some(News::Silent(t)) => self.routes.control_surely(ToControl::Silent(self.index, Some(what(t)))),
-            Some(News::Answers) => self.routes.control_surely(ToControl::Silent(self.index, None)),
-            Some(News::Failed(t)) => self.store_failed(what(t)),
-            None => {}
-        }
-    }
-
-    /// Counts written bytes, and judges the space after each [`LOOK_EVERY`] of them.
-    pub(super) fn wrote(&self, bytes: usize) {
-        self.judged.unjudged.set(self.judged.unjudged.get() + bytes);
-        if self.judged.unjudged.get() >= LOOK_EVERY {
-            self.judge_room();
-        }
-    }
-
-    /// Judges the space of file system and store; see [`crate::core::room`].
-    pub(super) fn judge_room(&self) {
-        self.judged.unjudged.set(0);
-        let room = self.device.room();
-        let mut store = self.store.borrow_mut();
-        let was = self.judged.short.get();
-        let short = self.judged.limits.is_short(room, &store.statfs(), was);
-        store.set_discard(self.judged.discard.get() || self.judged.limits.returns_blocks(room));
-        store.set_short(short);
-        drop(store);
-        if self.judged.short.replace(short) != short {
-            if short {
-                let free = room.map(|(_, free)| free);
-                tracing::warn!(
-                    free,
-                    "too little space: growing writes of clients wait (osd_file_min_free, osd_failsafe_full_ratio)"
-                );
-            }
-            self.routes.control_surely(ToControl::Short(self.index, short));
         }
     }
 

@@ -5,9 +5,12 @@ use super::{Client, PREFETCHED, RELEASE_OPS_MAX, RELEASE_TICKS, ShardHost, TICK}
 use crate::core::shard::{Output, StoreNews};
 use crate::host::route::ToControl;
 use crate::host::surroundings::Sampler;
-use base::device::IoKind;
+use base::device::{IoCompletion, IoKind};
 use base::{Mono, OsdId};
 use reactor::clock;
+use reactor::turn::{Turn, TurnHook};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 use store::Event;
 use store::ObjectStore as _;
@@ -19,6 +22,22 @@ use wire::msg::{MOsdOp, MPgPeer};
 pub(super) enum Work {
     Op(Rc<Client>, Box<MOsdOp>),
     Peer(OsdId, Box<MPgPeer>),
+}
+
+/// Stages of the turn and what they carry over; see the module.
+#[derive(Default)]
+pub(super) struct Stages {
+    /// Gathered work in order of receipt. `work_hook` takes it, and so does anything that must not overtake it.
+    work: RefCell<VecDeque<Work>>,
+    work_hook: RefCell<Option<TurnHook>>,
+    end_hook: RefCell<Option<TurnHook>>,
+    completions: RefCell<Vec<IoCompletion>>,
+    /// True while a task waits for background work's next share.
+    pacing: Cell<bool>,
+    /// True while a task shows new maps to more PGs in the next turn.
+    walking: Cell<bool>,
+    /// A task will run the next part of a long call.
+    in_parts: Cell<bool>,
 }
 
 pub(super) async fn completions(s: Weak<ShardHost>) {
@@ -40,7 +59,7 @@ pub(super) async fn another_turn(s: Weak<ShardHost>) {
 pub(super) async fn pace(s: Weak<ShardHost>, at: Mono) {
     tokio::time::sleep(at.since(clock::read().mono)).await;
     let Some(host) = s.upgrade() else { return };
-    host.pacing.set(false);
+    host.stages.pacing.set(false);
     host.core.borrow_mut().pace(clock::read(), &mut *host.store.borrow_mut());
     host.pump();
 }
@@ -49,7 +68,7 @@ pub(super) async fn pace(s: Weak<ShardHost>, at: Mono) {
 pub(super) async fn walk(s: Weak<ShardHost>) {
     tokio::task::yield_now().await;
     let Some(host) = s.upgrade() else { return };
-    host.walking.set(false);
+    host.stages.walking.set(false);
     host.core.borrow_mut().walk_on(clock::now(), &mut *host.store.borrow_mut());
     host.pump();
 }
@@ -58,7 +77,7 @@ pub(super) async fn walk(s: Weak<ShardHost>) {
 pub(super) async fn part(s: Weak<ShardHost>) {
     tokio::task::yield_now().await;
     let Some(host) = s.upgrade() else { return };
-    host.in_parts.set(false);
+    host.stages.in_parts.set(false);
     host.core.borrow_mut().next_part(clock::now(), &mut *host.store.borrow_mut());
     host.pump();
 }
@@ -100,7 +119,7 @@ pub(super) async fn ticks(s: Weak<ShardHost>) {
         host.core.borrow_mut().tick(now, &mut *host.store.borrow_mut());
         let threshold = host.scrub_load.get();
         host.core.borrow_mut().schedule_scrubs(now, || load_below(threshold), &mut *host.store.borrow_mut());
-        if !host.own.borrow().is_empty() {
+        if !host.own.is_empty() {
             host.submit_own();
         }
         host.forget_old(now.mono);
@@ -111,9 +130,26 @@ pub(super) async fn ticks(s: Weak<ShardHost>) {
 }
 
 impl ShardHost {
+    /// Sets the stages of this thread's turns: work on the gathered messages, then the end.
+    pub(super) fn hook_turns(&self) {
+        let weak = self.me.clone();
+        *self.stages.work_hook.borrow_mut() = Some(Turn::current().before_end(move || {
+            if let Some(s) = weak.upgrade() {
+                s.work();
+            }
+        }));
+        let weak = self.me.clone();
+        *self.stages.end_hook.borrow_mut() = Some(Turn::current().on_end(move || {
+            if let Some(s) = weak.upgrade() {
+                s.end_turn();
+            }
+        }));
+    }
+
+    /// Adds received work, which waits for the end of the turn's receiving.
     pub(super) fn later(&self, w: Work) {
-        self.work.borrow_mut().push_back(w);
-        if let Some(h) = &*self.work_hook.borrow() {
+        self.stages.work.borrow_mut().push_back(w);
+        if let Some(h) = &*self.stages.work_hook.borrow() {
             h.schedule();
         }
     }
@@ -121,13 +157,13 @@ impl ShardHost {
     /// Passes the gathered work to the PGs.
     pub(super) fn work(&self) {
         let now = clock::now();
-        if self.work.borrow().is_empty() {
+        if self.stages.work.borrow().is_empty() {
             return;
         }
         loop {
             self.prefetch_work();
             for _ in 0..PREFETCHED {
-                let next = self.work.borrow_mut().pop_front();
+                let next = self.stages.work.borrow_mut().pop_front();
                 match next {
                     Some(Work::Op(c, m)) => self.client_op(&c, m, now),
                     Some(Work::Peer(from, m)) => self.pg_message(from, m, now),
@@ -140,7 +176,7 @@ impl ShardHost {
     /// Prefetches the PG machines of the next messages, and the store's data of the objects.
     pub(super) fn prefetch_work(&self) {
         let (core, mut store) = (self.core.borrow(), self.store.borrow_mut());
-        for w in self.work.borrow().iter().take(PREFETCHED) {
+        for w in self.stages.work.borrow().iter().take(PREFETCHED) {
             match w {
                 Work::Op(_, m) => {
                     core.prefetch(m.pgid.pg);
@@ -153,7 +189,7 @@ impl ShardHost {
     }
 
     pub(super) fn schedule(&self) {
-        if let Some(h) = &*self.hook.borrow() {
+        if let Some(h) = &*self.stages.end_hook.borrow() {
             h.schedule();
         }
     }
@@ -187,7 +223,7 @@ impl ShardHost {
 
     /// Passes completed I/O to the store, and its events to the PGs.
     pub(super) fn complete(&self) {
-        let mut done = self.completions.take();
+        let mut done = self.stages.completions.take();
         self.disk.poll(&mut done);
         if !done.is_empty() {
             let mut store = self.store.borrow_mut();
@@ -200,7 +236,7 @@ impl ShardHost {
                 store.handle_io(c);
             }
         }
-        self.completions.replace(done);
+        self.stages.completions.replace(done);
         {
             let (store, core) = (self.store.borrow(), self.core.borrow());
             store.events().take(PREFETCHED).for_each(|e| core.prefetch_event(e));
@@ -224,16 +260,16 @@ impl ShardHost {
             }
         }
         self.schedule();
-        if !self.pacing.get()
+        if !self.stages.pacing.get()
             && let Some(at) = self.core.borrow().paced_until()
         {
-            self.pacing.set(true);
+            self.stages.pacing.set(true);
             tokio::task::spawn_local(pace(self.me.clone(), at));
         }
-        if self.core.borrow().is_walking() && !self.walking.replace(true) {
+        if self.core.borrow().is_walking() && !self.stages.walking.replace(true) {
             tokio::task::spawn_local(walk(self.me.clone()));
         }
-        if self.core.borrow().has_part() && !self.in_parts.replace(true) {
+        if self.core.borrow().has_part() && !self.stages.in_parts.replace(true) {
             tokio::task::spawn_local(part(self.me.clone()));
         }
     }
@@ -244,14 +280,8 @@ impl ShardHost {
             Some(StoreNews::Failed(errno, what)) => {
                 self.store_failed(format!("{what} ({})", base::errno::name(errno)));
             }
-            Some(StoreNews::Own(tag, _)) if self.own.borrow().awaits(tag) => self.submit_own(),
-            Some(StoreNews::Own(tag, result)) => {
-                let w = self.waiters.borrow_mut().remove(&tag);
-                if let Some(w) = w {
-                    // Writes of maps have no waiter.
-                    let _ = w.send(result);
-                }
-            }
+            Some(StoreNews::Own(tag, _)) if self.own.awaits(tag) => self.submit_own(),
+            Some(StoreNews::Own(tag, result)) => self.own.done(tag, result),
             None => {}
         }
     }
