@@ -5,54 +5,52 @@
 //! Messages between reactors ([`super::reactors`]) wait in mailboxes for a while.
 
 use self::clients::Client;
-use self::device::{DEVICE_TIMEOUT, Stuck};
+use self::copies::FailedCopies;
+use self::device::Stuck;
 use self::fill::Filled;
-use self::versions::versions;
-use super::fetch::{Fetcher, LOOP};
-use super::reactors::{Inner, Mailboxes, REACTORS_MAX, Reactor, disk_id, reactor_of, store_id};
-use super::{FSID, Timer, addr};
-use crate::net::{Card, ConnKey, NodeId, Service, about};
-use crate::queue::{MS, SEC, Time};
-use crate::world::{self, Clock, Ctx, Event};
+use self::heartbeats::Links;
+use super::fetch::Fetcher;
+use super::reactors::{Mailboxes, Reactor};
+use super::{FSID, Timer};
+use crate::net::{Card, ConnKey, NodeId};
+use crate::queue::{SEC, Time};
+use crate::world::{Clock, Ctx};
 use auth::Principal;
 use base::id::Uuid;
-use base::{AddrVec, AuthName, EntityKind, EntityName, Epoch, Mono, OsdId, PgId};
+use base::{Epoch, Mono, OsdId, PgId};
 use bytes::Bytes;
-use client::core::mon::MonSession;
 use cluster::caps::OsdCaps;
 use net::ConnId;
-use osd::core::compress::Defaults;
-use osd::core::control::{Control, Phase, Report};
-use osd::core::heartbeat::Link;
-use osd::core::identity::{Addrs, Identity};
-use osd::core::maps::MapHistory;
+use osd::core::control::{Control, Phase};
 use osd::core::mapstore::{self, Stored};
-use osd::core::moves::{Moves, survey};
+use osd::core::moves::Moves;
 use osd::core::own::{Need, OwnQueue};
 use osd::core::peers::PeerTable;
-use osd::core::places::Places;
 use osd::core::session::{SessionInfo, owner_of, session_id};
-use osd::core::shard::{Input, Shard, StoreNews};
+use osd::core::shard::{Input, StoreNews};
 use osd::core::silence::Silence;
 use osd::core::unanswered::Forgotten;
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::time::Duration;
 use store::engine::{Config, FormatOptions, Store};
 use store::testing::disk::SimDisk;
 use store::{ObjectStore as _, Tag, Transaction};
 use wire::Features;
-use wire::msg::{MPgPeer, PeerFeatures};
+use wire::msg::MPgPeer;
 use wire::types::OsdSuperblock;
 
 mod arrivals;
 mod clients;
 mod control;
+mod copies;
 mod device;
 mod fill;
+mod heartbeats;
 mod inner;
 mod others;
 mod outputs;
+mod start;
+mod turn;
 mod versions;
 
 /// Interval at which the PGs' time advances, as in the real host.
@@ -91,8 +89,7 @@ pub struct Process {
     answering: BTreeMap<ConnKey, OsdId>,
     mon: Option<ConnKey>,
     mgr: Option<ConnKey>,
-    links: BTreeMap<ConnKey, (OsdId, Link)>,
-    open_links: BTreeSet<ConnKey>,
+    links: Links,
     peers: PeerTable<ConnKey, ()>,
     timer: Timer,
     next_tick: Mono,
@@ -105,10 +102,7 @@ pub struct Process {
     /// True if the store failed.
     pub failed: bool,
     silence: Silence,
-    /// Copies that failed without being made to, with the errno.
-    failed_copies: Vec<(PgId, i32)>,
-    /// Copies that the run made fail.
-    withdrawn: BTreeSet<PgId>,
+    failed_copies: FailedCopies,
 }
 
 /// An OSD of the run.
@@ -260,195 +254,13 @@ impl OsdNode {
             None => all,
         };
         for (i, pg) in &chosen {
-            p.withdrawn.insert(*pg);
+            p.failed_copies.note_made(*pg);
             if let Some(r) = p.reactors.get_mut(*i) {
                 r.shard.withdraw(*pg, base::errno::EIO, "the simulator wants it", now, &mut r.store);
             }
         }
         self.turn(cx);
         !chosen.is_empty()
-    }
-
-    /// Opens the store and starts a process.
-    pub fn start(&mut self, cx: &mut Ctx) {
-        let _at =
-            tracing::info_span!(target: "at", "starts", t = cx.now() as f64 / SEC as f64, osd = self.osd.0).entered();
-        if self.stuck.is_some() {
-            // The start reads from the device.
-            return cx.queue.after(FAILED_PAUSE, Event::Start(self.node));
-        }
-        let inc = cx.new_inc();
-        let now = self.clock.now(cx.now());
-        self.disk.write_error = None;
-        if cx.options.reactors_change {
-            self.config.reactors = 1 + cx.rng.below(REACTORS_MAX.into()) as u16;
-        }
-        let Some(mut stores) = self.open_stores(cx) else { return };
-        let Some((sb, mut maps, stored)) = self.load_maps(&mut stores, cx) else { return };
-        maps.keep_recent(cx.options.recent_maps);
-        let nonce = inc as u32;
-        let at = |port| AddrVec::from(addr(self.node, port, nonce));
-        let addrs = Addrs { public: at(6800), cluster: at(6801), hb_back: at(6802), hb_front: at(6803) };
-        let seed = cx.options.seed ^ inc << 20;
-        let id = self.identity(sb.osd_fsid, addrs.clone(), cx);
-        let session = MonSession::new(cx.mon_addrs(), seed, id.hostname.clone());
-        let mut control = Control::new(id, session, maps, sb, seed);
-        let n = stores.len();
-        let seen = control.map().map_or(Epoch(0), |m| m.epoch);
-        let reactors = self.start_reactors(stores, &mut control, &addrs.public, seed, cx);
-        control.set_ready(now);
-        self.listen(&addrs, inc, cx);
-        self.process = Some(Process {
-            inc,
-            fetcher: self.fetcher(&control, nonce, n),
-            control,
-            reactors,
-            mail: Mailboxes::new(n + 1),
-            moves: Moves::new(n),
-            stored,
-            own: OwnQueue::default(),
-            clients: BTreeMap::new(),
-            forgotten: Forgotten::default(),
-            answering: BTreeMap::new(),
-            mon: None,
-            mgr: None,
-            links: BTreeMap::new(),
-            open_links: BTreeSet::new(),
-            peers: PeerTable::default(),
-            timer: Timer::default(),
-            next_tick: now.mono,
-            clock: self.clock,
-            seen,
-            scrub_all: None,
-            end: None,
-            failed: false,
-            silence: Silence::new(DEVICE_TIMEOUT),
-            failed_copies: Vec::new(),
-            withdrawn: BTreeSet::new(),
-        });
-        if let Some(p) = self.process.as_mut().filter(|_| self.filled == Filled::Before) {
-            p.remove_filler();
-        }
-        self.timer(cx);
-        self.turn(cx);
-    }
-
-    fn listen(&self, addrs: &Addrs, inc: u64, cx: &mut Ctx) {
-        let services = [
-            (&addrs.public, Service::Public),
-            (&addrs.cluster, Service::Cluster),
-            (&addrs.hb_back, Service::HbBack),
-            (&addrs.hb_front, Service::HbFront),
-        ];
-        for (a, s) in services {
-            if let Some(a) = a.msgr2() {
-                cx.net.listen(a, self.node, inc, s);
-            }
-        }
-    }
-
-    /// Opens the stores of all reactors. A store that does not open is a violation.
-    fn open_stores(&mut self, cx: &mut Ctx) -> Option<Vec<Store>> {
-        match store::engine::open(&mut self.disk, &self.config) {
-            Ok(s) => Some(s),
-            Err(e) => {
-                cx.violation(format!("{}: the store does not open: {e}", self.osd));
-                None
-            }
-        }
-    }
-
-    /// Loads superblock and maps. Maps that do not load are a violation.
-    fn load_maps(&mut self, stores: &mut [Store], cx: &mut Ctx) -> Option<(OsdSuperblock, MapHistory, Stored)> {
-        let loaded = loop {
-            match mapstore::load(&mut stores[0], Tag(1), FSID) {
-                Err(store::ReadError::Wait) => self.settle(stores, cx),
-                r => break r,
-            }
-        };
-        stores[0].release(Tag(1));
-        match loaded {
-            Ok(Ok(l)) => Some(l),
-            e => {
-                cx.violation(format!("{}: its maps do not load: {:?}", self.osd, e.map(|r| r.err())));
-                None
-            }
-        }
-    }
-
-    /// This OSD as it tells the monitors when it boots.
-    fn identity(&self, osd_fsid: Uuid, addrs: Addrs, cx: &Ctx) -> Identity {
-        let host = format!("h{}", self.osd.0);
-        Identity {
-            whoami: self.osd,
-            fsid: FSID,
-            osd_fsid,
-            addrs,
-            hostname: host.clone(),
-            crush_weight: 1.0,
-            device_class: "ssd".into(),
-            crush_update_on_start: true,
-            crush_location: vec![format!("host={host}"), "root=default".to_owned()],
-            metadata: versions(self.is_newer(cx), &host),
-            peer_features: if self.is_newer(cx) { PeerFeatures::of_mask(u64::MAX) } else { PeerFeatures::OURS },
-        }
-    }
-
-    /// Makes the machines of all reactors, with the PGs in their stores.
-    fn start_reactors(
-        &mut self,
-        mut stores: Vec<Store>,
-        control: &mut Control,
-        public: &AddrVec,
-        seed: u64,
-        cx: &Ctx,
-    ) -> Vec<Reactor> {
-        let now = self.clock.now(cx.now());
-        let n = stores.len();
-        let disk = &mut self.disk;
-        let drive = |s: &mut Store| store::engine::device::drive(s, disk);
-        let (found, doomed) = survey(&mut stores, |pg| reactor_of(pg, n), drive);
-        let (slots, reserver) = (Arc::default(), Arc::<pg::reserve::Reserver>::default());
-        doomed.iter().for_each(|(_, cid)| reserver.announce_removal(*cid));
-        let n_log = cx.options.log_records;
-        let short =
-            pg::keep::LogConfig { target: 0, min: n_log, max: n_log, dups: n_log, trim_min: 10, ..Default::default() };
-        reserver.set_log(&short);
-        reserver.set_sizes(cx.options.sizes.0, cx.options.sizes.1);
-        let mut reactors = Vec::new();
-        for (i, mut store) in stores.into_iter().enumerate() {
-            let places =
-                if n == 1 { Places::all_here() } else { Places::new(i, Box::new(move |pg| reactor_of(pg, n)), &found) };
-            let mut shard = Shard::new(self.osd, seed ^ (i as u64) << 40, places);
-            shard.set_addrs(public.clone());
-            shard.share_scrub_slots(Arc::clone(&slots));
-            shard.share_reserver(Arc::clone(&reserver), i);
-            let doomed = doomed.iter().filter(|(at, _)| *at == i).map(|(_, cid)| *cid).collect();
-            shard.share_reactors(n, cx.options.moves, doomed);
-            shard.set_walk_step(cx.options.walk.0);
-            // So that the calls of clients are long.
-            shard.set_part(pg::Room { entries: 1 + (cx.options.seed % 3) as usize, bytes: 1 << 10 });
-            if cx.options.compress {
-                shard.set_compression(compression(cx.options.seed, self.osd), &mut store);
-            }
-            shard.load(control.feed(), now, &mut store);
-            let peers = shard.news_of_pg_peers();
-            control.handle_report(i, peers.unwrap_or_else(|| Report::PgPeers(BTreeSet::new(), BTreeSet::new())), now);
-            reactors.push(Reactor { shard, store });
-        }
-        reactors
-    }
-
-    /// The fetcher of copies, with the session that reactors of this OSD see.
-    fn fetcher(&self, control: &Control, nonce: u32, reactors: usize) -> Fetcher {
-        let own = Card {
-            kind: EntityKind::OSD,
-            name: AuthName { kind: EntityKind::OSD, id: self.osd.0.to_string() },
-            entity: EntityName::new(EntityKind::OSD, self.osd.0.into()),
-            addrs: AddrVec::from(addr(self.node, 6800, nonce)),
-            global_id: 4000 + self.node as u64,
-        };
-        Fetcher::new(control.map().cloned(), session(LOOP, (LOOP % reactors as u64) as usize, own))
     }
 
     /// Reads from the running store of a PG, and runs the disk until the result is there; for the end of a run.
@@ -472,145 +284,6 @@ impl OsdNode {
         p.reactors[i].store.release(crate::compare::TAG);
         self.process = Some(p);
         r
-    }
-
-    /// Runs the disk until the stores have no more requests; for the start, before the OSD serves.
-    fn settle(&mut self, stores: &mut [Store], cx: &mut Ctx) {
-        self.settle_all(&mut stores.iter_mut().collect::<Vec<_>>(), cx);
-    }
-
-    fn settle_all(&mut self, stores: &mut [&mut Store], cx: &mut Ctx) {
-        for (i, s) in stores.iter_mut().enumerate() {
-            s.end_turn();
-            while let Some(r) = s.poll_io() {
-                self.disk.submit(disk_id(i, r));
-            }
-        }
-        while let Some(c) = self.disk.step(&mut cx.disk_rng) {
-            let (i, c) = store_id(c);
-            if let Some(s) = stores.get_mut(i) {
-                s.handle_io(c);
-            }
-        }
-    }
-
-    fn timer(&mut self, cx: &mut Ctx) {
-        let now = self.clock.now(cx.now());
-        self.watch_device(now);
-        let Some(p) = &mut self.process else { return };
-        p.timer.fired(cx.queue.now());
-        p.control.tick(now);
-        p.fetcher.tick(now);
-        for r in &mut p.reactors {
-            r.shard.walk_on(now, &mut r.store);
-            r.shard.next_part(now, &mut r.store);
-            if r.shard.paced_until().is_some_and(|t| t <= now.mono) {
-                r.shard.pace(now, &mut r.store);
-            }
-        }
-        if now.mono >= p.next_tick {
-            p.next_tick = now.mono + TICK;
-            p.forget_old(self.node, now, cx);
-            p.submit_own();
-            let scrub = p.scrub_all.take();
-            for r in &mut p.reactors {
-                r.store.confirm();
-                r.shard.tick(now, &mut r.store);
-                if let Some(s) = scrub {
-                    let all: Vec<base::SpgId> = r.shard.pgs().map(pg::Pg::spg).collect();
-                    r.shard.scrub(&all, true, s == ScrubAll::Repair, now, &mut r.store);
-                }
-            }
-        }
-    }
-
-    /// Handles an event.
-    pub fn handle(&mut self, input: world::Input, cx: &mut Ctx) {
-        // Log lines carry the OSD and the virtual time.
-        let _at = tracing::info_span!(target: "at", "at", t = cx.now() as f64 / SEC as f64, osd = self.osd.0).entered();
-        match input {
-            world::Input::Net(a) => self.arrival(a, cx),
-            world::Input::Timer => self.timer(cx),
-            world::Input::Disk if self.withholds() => {}
-            world::Input::Disk => {
-                let Some(p) = &mut self.process else { return };
-                let died = match &mut self.crash_in {
-                    Some((0, power)) => Some(*power),
-                    Some((n, _)) => {
-                        *n -= 1;
-                        None
-                    }
-                    None => None,
-                };
-                let Some(c) = self.disk.step(&mut cx.disk_rng) else { return };
-                if let Some(power) = died {
-                    // The disk request completed, and the process dies before it sees that.
-                    self.die = Some((power, about(&mut cx.rng, 2 * SEC)));
-                    return;
-                }
-                let (i, c) = store_id(c);
-                if let Some(r) = p.reactors.get_mut(i) {
-                    r.store.handle_io(c);
-                }
-            }
-            world::Input::Inner(to) => {
-                let (now, node) = (self.clock.now(cx.now()), self.node);
-                let Some(p) = &mut self.process else { return };
-                match p.mail.take(to) {
-                    Some(Inner::Moves(at, news)) => p.moving(at, news, node, now, cx),
-                    Some(Inner::Input(input)) => p.input(to, input, now),
-                    None => {}
-                }
-            }
-            world::Input::State(_) => {}
-        }
-        self.turn(cx);
-    }
-
-    /// Runs the machines until they have no more outputs, then ends the turn.
-    fn turn(&mut self, cx: &mut Ctx) {
-        let Some(p) = &mut self.process else { return };
-        let now = self.clock.now(cx.now());
-        loop {
-            if let Some((i, e)) = (0..).zip(&mut p.reactors).find_map(|(i, r)| Some((i, r.store.poll_event()?))) {
-                p.store_event(i, e, now);
-            } else if let Some((i, o)) = (0..).zip(&mut p.reactors).find_map(|(i, r)| Some((i, r.shard.poll_output()?)))
-            {
-                p.shard_output(i, o, self.node, now, cx);
-            } else if let Some(o) = p.control.poll_output(now) {
-                p.control_output(o, self.node, now, cx);
-            } else if let Some(o) = p.fetcher.poll_output() {
-                p.fetch_output(o, self.node, now, cx);
-            } else {
-                break;
-            }
-        }
-        for (pg, e) in std::mem::take(&mut p.failed_copies) {
-            // A PG may report the failure of its store before the store does.
-            if !p.failed && self.disk.write_error.is_none() {
-                cx.violation(format!("{}: the copy of {pg} failed: {}", self.osd, base::errno::name(e)));
-            }
-        }
-        for (i, r) in p.reactors.iter_mut().enumerate() {
-            r.store.end_turn();
-            while r.store.wants_turn() {
-                r.store.end_turn();
-            }
-            while let Some(r) = r.store.poll_io() {
-                self.disk.submit(disk_id(i, r));
-                let mut d = about(&mut cx.disk_rng, cx.options.disk_delay * self.slow_disk);
-                if cx.options.slow_request > 0 && cx.disk_rng.chance(1, cx.options.slow_request) {
-                    d = d * 100 + MS;
-                }
-                cx.queue.after(d.min(DISK_MAX), Event::Disk(self.node, p.inc));
-            }
-        }
-        let paced = p.reactors.iter().filter_map(|r| r.shard.paced_until()).min();
-        let walks = p.reactors.iter().any(|r| r.shard.is_walking() || r.shard.has_part());
-        let walk = walks.then(|| now.mono + Duration::from_nanos(cx.options.walk.1));
-        let fetches = p.fetcher.next_deadline();
-        let next = [p.control.next_deadline(), Some(p.next_tick), paced, walk, fetches].into_iter().flatten().min();
-        p.timer.set(next, &self.clock, self.node, p.inc, cx);
     }
 }
 
@@ -714,16 +387,4 @@ impl Process {
         // A refused filler write is dropped; only a failed store refuses maps.
         self.own.submit(store);
     }
-}
-
-/// Options of an OSD that compresses pools without options.
-fn compression(seed: u64, osd: OsdId) -> Defaults {
-    let n = seed.wrapping_add(osd.0 as u64);
-    Defaults::take(|name| match name {
-        "bluestore_compression_mode" => Some("force"),
-        "bluestore_compression_algorithm" => Some(["lz4", "zstd", "snappy", "zlib"][n as usize % 4]),
-        "bluestore_compression_min_blob_size" => Some("8K"),
-        "bluestore_compression_max_blob_size" => Some(["16K", "64K"][n as usize / 4 % 2]),
-        _ => None,
-    })
 }

@@ -39,9 +39,9 @@ impl OsdNode {
                     p.control.handle_mgr_open();
                 } else if p.fetcher.has(k) {
                     p.fetcher.handle_open(k);
-                } else if let Some(&(osd, link)) = p.links.get(&k) {
+                } else if let Some((osd, link)) = p.links.get(k) {
                     let (epoch, up_from) = p.position();
-                    p.open_links.insert(k);
+                    p.links.opened(k);
                     p.control.heartbeats().handle_open(osd, link, now, epoch, up_from);
                     p.control.handle_lane_open(osd, now);
                 }
@@ -55,9 +55,8 @@ impl OsdNode {
                     p.control.handle_mgr_closed(now);
                 } else if p.fetcher.has(k) {
                     p.fetcher.handle_closed(k, now);
-                } else if let Some((osd, link)) = p.links.remove(&k) {
+                } else if let Some((osd, link)) = p.links.remove(k) {
                     let (epoch, up_from) = p.position();
-                    p.open_links.remove(&k);
                     p.control.heartbeats().handle_closed(osd, link, refused, now, epoch, up_from);
                 } else if let Some(peer) = p.peers.forget(k) {
                     p.all(&Input::PeerReset(peer.osd), node, now, cx);
@@ -82,7 +81,7 @@ impl OsdNode {
                 MMgrConfigure::KIND => MMgrConfigure::from_message(&m).map(|x| p.control.handle_mgr_configure(&x, now)),
                 _ => Ok(()),
             }
-        } else if let Some(&(osd, link)) = p.links.get(&k) {
+        } else if let Some((osd, link)) = p.links.get(k) {
             match m.header.kind {
                 MOsdLease::KIND => MOsdLease::from_message(&m).map(|l| p.control.handle_lease_grant(osd, &l, now)),
                 MOsdMap::KIND => MOsdMap::from_message(&m).map(|m| p.control.handle_map_message(&m, now)),

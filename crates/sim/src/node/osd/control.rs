@@ -1,18 +1,16 @@
 //! Outputs of an OSD's control machine.
 
 use super::Process;
-use crate::net::{Card, ConnKey, NodeId};
+use crate::net::{Card, NodeId};
 use crate::node::{addr, promises};
 use crate::world::Ctx;
-use base::{AddrVec, AuthName, EntityKind, EntityName, Epoch, OsdId};
+use base::{AddrVec, AuthName, EntityKind, EntityName, Epoch};
 use client::core::mon;
 use osd::core::control::{Output as ControlOut, Phase};
-use osd::core::heartbeat::{self, Link};
 use osd::core::own::Need;
 use osd::core::shard::Input;
 use osd::core::{lease, mgr};
 use pg::lease::{Held, LeaseUpdate};
-use wire::msg::MOsdLease;
 use wire::{Features, WireMessage as _};
 
 impl Process {
@@ -122,13 +120,6 @@ impl Process {
         }
     }
 
-    fn send_lease(&self, osd: OsdId, m: &MOsdLease, node: NodeId, cx: &mut Ctx) {
-        let open = |l| self.links.iter().find(|(k, x)| **x == (osd, l) && self.open_links.contains(k)).map(|(k, _)| *k);
-        if let Some(k) = open(Link::Back).or_else(|| open(Link::Front)) {
-            cx.net.send(k, node, self.inc, m.to_message(Features::PACIFIC), cx.queue.now());
-        }
-    }
-
     pub(in crate::node) fn card(&self, node: NodeId, addrs: bool) -> Card {
         let n = node as i64 - 1;
         let nonce = self.inc as u32;
@@ -142,35 +133,6 @@ impl Process {
                 AddrVec::from(base::EntityAddr::unlistening(nonce))
             },
             global_id: 4000 + node as u64,
-        }
-    }
-
-    fn heartbeat(&mut self, o: heartbeat::Output, node: NodeId, cx: &mut Ctx) {
-        let t = cx.now();
-        match o {
-            heartbeat::Output::Connect { osd, link, addrs } => {
-                if let Some(a) = addrs.msgr2().copied() {
-                    let card = self.card(node, false);
-                    let k = cx.net.connect(node, self.inc, a, card, t);
-                    self.links.insert(k, (osd, link));
-                }
-            }
-            heartbeat::Output::Close { osd, link } => {
-                let keys: Vec<ConnKey> =
-                    self.links.iter().filter(|(_, l)| **l == (osd, link)).map(|(k, _)| *k).collect();
-                for k in keys {
-                    self.links.remove(&k);
-                    self.open_links.remove(&k);
-                    cx.net.close(k, node, self.inc, t);
-                }
-            }
-            heartbeat::Output::Ping { osd, link, ping } => {
-                let k = self.links.iter().find(|(_, l)| **l == (osd, link)).map(|(k, _)| *k);
-                if let Some(k) = k {
-                    cx.net.send(k, node, self.inc, ping.to_message(Features::PACIFIC), t);
-                }
-            }
-            heartbeat::Output::Failure(_) => {}
         }
     }
 }

@@ -47,12 +47,7 @@ impl Process {
             // Where there is one reactor, no PG moves.
             ShardOut::Moves(_) => {}
             ShardOut::Fetch(pg, f) => self.fetcher.fetch(at, pg, *f),
-            ShardOut::PgFailed(pg, e) => {
-                // A PG that is split off a failed copy fails with it.
-                if !self.withdrawn.iter().any(|w| w.pool == pg.pool && descends(pg.seed, w.seed)) {
-                    self.failed_copies.push((pg, e));
-                }
-            }
+            ShardOut::PgFailed(pg, e) => self.failed_copies.note(pg, e),
             ShardOut::Stopped => self.control.reactor_stopped(at, self.reactors.len(), now),
         }
     }
@@ -66,13 +61,4 @@ impl Process {
             cx.violation(format!("osd.{}: its own answer is not understood: {e}", node - 1));
         }
     }
-}
-
-/// True if PG `seed` is `ancestor`, or was split off it. Each split gives the child a higher bit.
-fn descends(mut seed: u32, ancestor: u32) -> bool {
-    while seed != ancestor {
-        let Some(bit) = seed.checked_ilog2() else { return false };
-        seed &= !(1 << bit);
-    }
-    true
 }
