@@ -42,6 +42,7 @@ use super::lease::{self, Leases};
 use super::maps::{MapFeed, MapHistory, Record, Source};
 use super::mgr::{self, MgrReporter};
 use super::rejoin::Rejoin;
+use super::shard::Input;
 use base::{Epoch, Mono, Now, OsdId, SpgId};
 use client::core::mon::{self, MonSession};
 use cluster::OsdMap;
@@ -137,6 +138,20 @@ pub enum Output {
     /// Reason why this OSD ends on its own: the map removed, destroyed or stopped it, or the monitor refuses
     /// it. [`Output::Stop`] follows.
     Exit(String),
+}
+
+impl Output {
+    /// The input by which all reactors learn of this, if they do.
+    #[must_use]
+    pub fn input(&self) -> Option<Input> {
+        match self {
+            Self::Publish { maps, feed } => Some(Input::Maps(maps.clone(), feed.clone())),
+            Self::Create(pgs) => Some(Input::Create(pgs.clone())),
+            Self::Lease(o) => o.news().map(Input::Lease),
+            Self::Stop { abandon } => Some(Input::Stop { abandon: *abandon }),
+            _ => None,
+        }
+    }
 }
 
 /// Control machine of an OSD; see the module.

@@ -20,6 +20,7 @@ use base::id::Uuid;
 use base::planted::{Bug, acts};
 use base::{Epoch, Mono, Now, OsdId};
 use cluster::OsdMap;
+use pg::lease::{Held, LeaseUpdate};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use wire::msg::{MOsdLease, lease_op};
@@ -51,6 +52,18 @@ pub enum Output {
     Granted(OsdId, Mono),
     /// A grant waits for this map.
     WantMap(Epoch),
+}
+
+impl Output {
+    /// News of a lease for the PGs, if this is any.
+    #[must_use]
+    pub fn news(&self) -> Option<LeaseUpdate> {
+        match *self {
+            Self::Readable(osd, until, epoch) => Some(LeaseUpdate::Held(osd, Held { until, epoch })),
+            Self::Granted(osd, until) => Some(LeaseUpdate::Granted(osd, until)),
+            Self::Send(..) | Self::WantMap(_) => None,
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default)]

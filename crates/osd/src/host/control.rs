@@ -31,7 +31,6 @@ use cluster::settings::Settings;
 use device::Device;
 use exit::Exit;
 use net::Net;
-use pg::lease::{Held, LeaseUpdate};
 use pg::reserve::Reserver;
 use pg::{Fetch, Fetched};
 use reactor::clock;
@@ -247,6 +246,7 @@ impl ControlHost {
     }
 
     fn output(&self, o: Output) {
+        let input = o.input();
         match o {
             Output::Mon(o) => self.mon_output(o),
             Output::Heartbeat(o) => {
@@ -255,7 +255,14 @@ impl ControlHost {
                     l.output(o);
                 }
             }
-            Output::Lease(o) => self.lease_output(o),
+            Output::Lease(lease::Output::Send(osd, m)) => {
+                let links = self.links.borrow().clone();
+                if let Some(l) = links {
+                    l.send_lease(osd, &m);
+                }
+            }
+            // The control machine has handled wanted maps; the rest is for the reactors.
+            Output::Lease(_) | Output::Create(_) => {}
             Output::Mgr(o) => self.mgr_output(o),
             Output::Store { records, superblock, trim_below } => {
                 let t = self.stored.borrow_mut().store(records, &superblock, trim_below);
@@ -272,9 +279,7 @@ impl ControlHost {
                         o.handle_map(m.clone());
                     }
                 }
-                self.routes.inputs(|| Input::Maps(maps.clone(), feed.clone()));
             }
-            Output::Create(pgs) => self.routes.inputs(|| Input::Create(pgs.clone())),
             Output::Config(c) => {
                 self.settings.borrow_mut().central = c;
                 self.settings_changed();
@@ -289,33 +294,14 @@ impl ControlHost {
                     self.exit.finish();
                 }
             }
-            Output::Stop { abandon } => {
-                self.exit.arm();
-                self.routes.inputs(|| Input::Stop { abandon });
-            }
+            Output::Stop { .. } => self.exit.arm(),
             Output::Exit(why) => {
                 tracing::error!("{why}");
                 self.exit.set_reason(why);
             }
         }
-    }
-
-    fn lease_output(&self, o: lease::Output) {
-        match o {
-            lease::Output::Send(osd, m) => {
-                let links = self.links.borrow().clone();
-                if let Some(l) = links {
-                    l.send_lease(osd, &m);
-                }
-            }
-            lease::Output::Readable(osd, until, epoch) => {
-                self.routes.inputs(|| Input::Lease(LeaseUpdate::Held(osd, Held { until, epoch })));
-            }
-            lease::Output::Granted(osd, until) => {
-                self.routes.inputs(|| Input::Lease(LeaseUpdate::Granted(osd, until)));
-            }
-            // The control machine has handled it already.
-            lease::Output::WantMap(_) => {}
+        if let Some(i) = input {
+            self.routes.inputs(|| i.clone());
         }
     }
 

@@ -27,7 +27,7 @@ use osd::core::moves::Moves;
 use osd::core::own::{Need, OwnQueue};
 use osd::core::peers::PeerTable;
 use osd::core::session::{SessionInfo, owner_of, session_id};
-use osd::core::shard::{Input, StoreNews};
+use osd::core::shard::StoreNews;
 use osd::core::silence::Silence;
 use osd::core::unanswered::Forgotten;
 use std::collections::BTreeMap;
@@ -353,9 +353,8 @@ impl Process {
     /// Handles a message of another OSD on a connection of reactor `at`.
     fn peer_message(&mut self, at: usize, from: OsdId, m: Box<MPgPeer>, node: NodeId, now: base::Now, cx: &mut Ctx) {
         let Some(r) = self.reactors.get_mut(at) else { return };
-        match r.shard.place(m.spg) {
-            to if to == at => r.shard.handle_peer(from, m, now, &mut r.store),
-            to => self.post(to, Input::Peer(from, m), node, now, cx),
+        if let Some((to, input)) = r.shard.take_peer(from, m, now, &mut r.store) {
+            self.post(to, input, node, now, cx);
         }
     }
 

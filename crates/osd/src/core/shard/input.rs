@@ -67,6 +67,42 @@ impl Input {
 }
 
 impl Shard {
+    /// Takes a client's operation from a connection of this reactor. Returns the reactor that must handle it, with its
+    /// input, if that is another one.
+    #[must_use]
+    pub fn take_op(
+        &mut self,
+        s: &Arc<SessionInfo>,
+        m: Box<MOsdOp>,
+        now: Now,
+        store: &mut dyn ObjectStore,
+    ) -> Option<(usize, Input)> {
+        let at = self.place_of_op(&m);
+        if at != self.places.index() {
+            return Some((at, Input::Op(s.clone(), m)));
+        }
+        self.op(s, m, now, store);
+        None
+    }
+
+    /// Takes a message of another OSD from a session of this reactor. Returns the reactor that must handle it, with its
+    /// input, if that is another one: the PG was split off there, or the sender has a wrong number of our reactors.
+    #[must_use]
+    pub fn take_peer(
+        &mut self,
+        from: OsdId,
+        m: Box<MPgPeer>,
+        now: Now,
+        store: &mut dyn ObjectStore,
+    ) -> Option<(usize, Input)> {
+        let at = self.place(m.spg);
+        if at != self.places.index() {
+            return Some((at, Input::Peer(from, m)));
+        }
+        self.handle_peer(from, m, now, store);
+        None
+    }
+
     /// Handles an input. True if this OSD may share PGs with other OSDs afterwards.
     pub fn handle(&mut self, input: Input, now: Now, store: &mut dyn ObjectStore) -> bool {
         match input {

@@ -142,11 +142,9 @@ impl ShardHost {
     pub(super) fn client_op(&self, c: &Client, m: Box<MOsdOp>, now: base::Now) {
         let maps = c.core.borrow().lacks(m.osdmap_epoch, self.core.borrow().feed().map(|f| &**f));
         self.send_maps(c, maps);
-        let target = self.core.borrow().place_of_op(&m);
-        if target == self.index {
-            self.core.borrow_mut().op(&c.info, m, now, &mut *self.store.borrow_mut());
-        } else {
-            self.routes.input(target, Input::Op(c.info.clone(), m));
+        let elsewhere = self.core.borrow_mut().take_op(&c.info, m, now, &mut *self.store.borrow_mut());
+        if let Some((at, input)) = elsewhere {
+            self.routes.input(at, input);
         }
     }
 

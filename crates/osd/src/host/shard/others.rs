@@ -135,12 +135,9 @@ impl ShardHost {
     }
 
     pub(super) fn pg_message(&self, from: OsdId, m: Box<MPgPeer>, now: base::Now) {
-        let target = self.core.borrow().place(m.spg);
-        if target == self.index {
-            self.core.borrow_mut().handle_peer(from, m, now, &mut *self.store.borrow_mut());
-        } else {
-            // The PG was split off on that reactor, or the sender has a wrong number of our reactors.
-            self.routes.input(target, Input::Peer(from, m));
+        let elsewhere = self.core.borrow_mut().take_peer(from, m, now, &mut *self.store.borrow_mut());
+        if let Some((at, input)) = elsewhere {
+            self.routes.input(at, input);
         }
     }
 

@@ -8,7 +8,6 @@ use base::EntityKind;
 use osd::core::clients;
 use osd::core::maps::MapFeed;
 use osd::core::session::SessionInfo;
-use osd::core::shard::Input;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use wire::msg::{MOsdMap, MOsdOp};
@@ -66,9 +65,8 @@ impl Process {
                 cx.net.send(k, node, self.inc, maps.to_message(Features::PACIFIC), t);
             }
             let info = c.core.info.clone();
-            match r.shard.place_of_op(&op) {
-                to if to == at => r.shard.op(&info, Box::new(op), now, &mut r.store),
-                to => self.post(to, Input::Op(info, Box::new(op)), node, now, cx),
+            if let Some((to, input)) = r.shard.take_op(&info, Box::new(op), now, &mut r.store) {
+                self.post(to, input, node, now, cx);
             }
         }
     }

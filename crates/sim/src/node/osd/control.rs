@@ -8,14 +8,26 @@ use base::{AddrVec, AuthName, EntityKind, EntityName, Epoch};
 use client::core::mon;
 use osd::core::control::{Output as ControlOut, Phase};
 use osd::core::own::Need;
-use osd::core::shard::Input;
 use osd::core::{lease, mgr};
-use pg::lease::{Held, LeaseUpdate};
 use wire::{Features, WireMessage as _};
 
 impl Process {
     pub(super) fn control_output(&mut self, o: ControlOut, node: NodeId, now: base::Now, cx: &mut Ctx) {
         let t = cx.now();
+        let input = o.input();
+        match &o {
+            ControlOut::Publish { maps, feed } => {
+                cx.trace.line(t, || format!("osd.{} has map {}", node - 1, feed.map.epoch));
+                self.sees_all(maps, node, cx);
+                maps.iter().for_each(|m| self.moves.published(m));
+                maps.iter().for_each(|m| self.fetcher.handle_map(m.clone()));
+            }
+            ControlOut::Lease(o) => promises::look(o, node, &self.clock, cx),
+            _ => {}
+        }
+        if let Some(input) = input {
+            self.all(&input, node, now, cx);
+        }
         match o {
             ControlOut::Mon(o) => self.mon_output(o, node, cx),
             ControlOut::Heartbeat(o) => self.heartbeat(o, node, cx),
@@ -24,25 +36,9 @@ impl Process {
                 let txn = self.stored.store(records, &superblock, trim_below);
                 self.own(txn, Need::Must);
             }
-            ControlOut::Publish { maps, feed } => {
-                cx.trace.line(t, || format!("osd.{} has map {}", node - 1, feed.map.epoch));
-                self.sees_all(&maps, node, cx);
-                maps.iter().for_each(|m| self.moves.published(m));
-                maps.iter().for_each(|m| self.fetcher.handle_map(m.clone()));
-                self.all(&Input::Maps(maps, feed.clone()), node, now, cx);
-                self.old_peers(&feed.map, node, cx);
-            }
-            ControlOut::Create(pgs) => self.all(&Input::Create(pgs), node, now, cx),
-            ControlOut::Lease(o) => {
-                promises::look(&o, node, &self.clock, cx);
-                let news = match o {
-                    lease::Output::Send(osd, m) => return self.send_lease(osd, &m, node, cx),
-                    lease::Output::Readable(osd, until, epoch) => LeaseUpdate::Held(osd, Held { until, epoch }),
-                    lease::Output::Granted(osd, until) => LeaseUpdate::Granted(osd, until),
-                    lease::Output::WantMap(_) => return,
-                };
-                self.all(&Input::Lease(news), node, now, cx);
-            }
+            ControlOut::Publish { feed, .. } => self.old_peers(&feed.map, node, cx),
+            ControlOut::Lease(lease::Output::Send(osd, m)) => self.send_lease(osd, &m, node, cx),
+            ControlOut::Create(_) | ControlOut::Stop { .. } | ControlOut::Lease(_) => {}
             ControlOut::Config(_) | ControlOut::Message(_) => {}
             ControlOut::Phase(p) => {
                 cx.trace.line(t, || format!("osd.{} is {p:?}", node - 1));
@@ -50,7 +46,6 @@ impl Process {
                     self.end = Some("gone");
                 }
             }
-            ControlOut::Stop { abandon } => self.all(&Input::Stop { abandon }, node, now, cx),
             ControlOut::Exit(why) => cx.trace.line(t, || format!("osd.{} exits: {why}", node - 1)),
         }
     }
