@@ -6,6 +6,7 @@
 
 pub mod admission;
 pub mod clients;
+pub mod collect;
 pub mod commits;
 pub mod compress;
 pub mod control;

@@ -23,6 +23,12 @@ pub enum News {
     Failed(Duration),
 }
 
+/// Why a device that has not answered for this time is reported.
+#[must_use]
+pub fn reason(waits: Duration) -> String {
+    format!("a request has no answer for {} s", waits.as_secs())
+}
+
 /// Watches the requests of one reactor.
 #[derive(Clone, Copy, Debug)]
 pub struct Silence {

@@ -2,6 +2,7 @@
 
 use super::ControlHost;
 use crate::core::admission::{self, Lane};
+use crate::core::collect::Collecting;
 use crate::core::mgr::{self, Stats};
 use crate::core::shard::Input;
 use crate::host::commands;
@@ -46,13 +47,6 @@ impl Sessions {
             net.close(c);
         }
     }
-}
-
-/// Reports that are collected from the reactors for the manager.
-pub(super) struct Collecting {
-    missing: usize,
-    stats: Stats,
-    min_lec: Epoch,
 }
 
 struct MonEvents(Weak<ControlHost>);
@@ -183,8 +177,7 @@ impl ControlHost {
             mgr::Output::Queries(q) => self.routes.all(|| ToShard::Queries(q.clone())),
             mgr::Output::Collect { all } => {
                 let n = self.routes.shards.len();
-                *self.collecting.borrow_mut() =
-                    Some(Collecting { missing: n, stats: Stats::default(), min_lec: Epoch(u32::MAX) });
+                *self.collecting.borrow_mut() = Some(Collecting::new(n));
                 self.routes.all(|| ToShard::Collect(all));
             }
         }
@@ -203,16 +196,13 @@ impl ControlHost {
         let done = {
             let mut c = self.collecting.borrow_mut();
             let Some(x) = &mut *c else { return };
-            x.stats.add(s);
-            x.min_lec = x.min_lec.min(lec);
-            x.missing = x.missing.saturating_sub(1);
-            if x.missing == 0 { c.take() } else { None }
+            x.add(s, lec);
+            if x.is_complete() { c.take() } else { None }
         };
         if let Some(x) = done {
-            let lec = if x.min_lec == Epoch(u32::MAX) { Epoch(0) } else { x.min_lec };
-            let mut x = x;
-            self.count(&mut x.stats.counters);
-            let (report, pgs) = self.with(|c, now| c.report(x.stats, lec, now));
+            let (mut stats, lec) = x.finish();
+            self.count(&mut stats.counters);
+            let (report, pgs) = self.with(|c, now| c.report(stats, lec, now));
             self.to_mgr(&report);
             self.to_mgr(&pgs);
         }

@@ -2,7 +2,7 @@
 
 use super::ShardHost;
 use crate::core::room::{LOOK_EVERY, RoomLimits};
-use crate::core::silence::{News, Silence};
+use crate::core::silence::{self, News, Silence};
 use crate::host::route::ToControl;
 use base::Mono;
 use std::cell::Cell;
@@ -52,14 +52,15 @@ impl Judged {
 impl ShardHost {
     /// Reports a device that does not answer, so that waiting clients are served by other OSDs.
     pub(super) fn watch_device(&self, now: Mono) {
-        let mut silence = self.judged.silence.get();
-        let news = silence.judge(self.disk.oldest().map(|at| now.since(at)));
-        self.judged.silence.set(silence);
-        let what = |t: Duration| format!("a request has no answer for {} s", t.as_secs());
+        let mut watch = self.judged.silence.get();
+        let news = watch.judge(self.disk.oldest().map(|at| now.since(at)));
+        self.judged.silence.set(watch);
         match news {
-            Some(News::Silent(t)) => self.routes.control_surely(ToControl::Silent(self.index, Some(what(t)))),
+            Some(News::Silent(t)) => {
+                self.routes.control_surely(ToControl::Silent(self.index, Some(silence::reason(t))))
+            }
             Some(News::Answers) => self.routes.control_surely(ToControl::Silent(self.index, None)),
-            Some(News::Failed(t)) => self.store_failed(what(t)),
+            Some(News::Failed(t)) => self.store_failed(silence::reason(t)),
             None => {}
         }
     }

@@ -4,8 +4,9 @@ use super::Process;
 use crate::net::{Card, NodeId};
 use crate::node::{addr, promises};
 use crate::world::Ctx;
-use base::{AddrVec, AuthName, EntityKind, EntityName, Epoch};
+use base::{AddrVec, AuthName, EntityKind, EntityName};
 use client::core::mon;
+use osd::core::collect::Collecting;
 use osd::core::control::{Output as ControlOut, Phase};
 use osd::core::own::Need;
 use osd::core::{lease, mgr};
@@ -92,13 +93,12 @@ impl Process {
             }
             mgr::Output::Queries(_) => {}
             mgr::Output::Collect { all } => {
-                let (mut stats, mut lec) = (mgr::Stats::default(), Epoch(u32::MAX));
+                let mut all_stats = Collecting::new(self.reactors.len());
                 for r in &mut self.reactors {
-                    let (s, l) = r.shard.stats(all, now, &r.store);
-                    stats.add(s);
-                    lec = lec.min(l);
+                    let (stats, lec) = r.shard.stats(all, now, &r.store);
+                    all_stats.add(stats, lec);
                 }
-                let lec = if lec == Epoch(u32::MAX) { Epoch(0) } else { lec };
+                let (stats, lec) = all_stats.finish();
                 let (report, pgs) = self.control.report(stats, lec, now);
                 if let Some(k) = self.mgr {
                     cx.net.send(k, node, self.inc, report.to_message(Features::PACIFIC), t);

@@ -3,7 +3,7 @@
 use super::OsdNode;
 use crate::world::{Ctx, Event};
 use base::{Mono, Now};
-use osd::core::silence::News;
+use osd::core::silence::{self, News};
 use std::time::Duration;
 
 /// Default of `osd_device_timeout`.
@@ -53,13 +53,12 @@ impl OsdNode {
         }
         let oldest = self.stuck.as_ref().and_then(|s| s.since).map(|t| now.mono.since(t));
         let Some(p) = &mut self.process else { return };
-        let what = |t: Duration| format!("a request has no answer for {} s", t.as_secs());
         match p.silence.judge(oldest) {
-            Some(News::Silent(t)) => p.control.device_silent(0, Some(what(t)), now),
+            Some(News::Silent(t)) => p.control.device_silent(0, Some(silence::reason(t)), now),
             Some(News::Answers) => p.control.device_silent(0, None, now),
             Some(News::Failed(t)) => {
                 p.failed = true;
-                p.control.store_failed(&what(t), now);
+                p.control.store_failed(&silence::reason(t), now);
             }
             None => {}
         }
