@@ -20,6 +20,11 @@ const OPEN_FIELDS_MAX: usize = 20;
 
 /// Most fields of the PG machine; each is a part.
 const PG_PARTS_MAX: usize = 15;
+/// Machines of an OSD, by the file of the struct; their parts are in the folder of the same name.
+const OSD_MACHINES: [(&str, &str); 2] =
+    [("crates/osd/src/core/shard.rs", "Shard"), ("crates/osd/src/core/control.rs", "Control")];
+/// Most fields of such a machine.
+const OSD_PARTS_MAX: usize = 20;
 
 /// A function or struct, by name, with its size.
 type Item = (String, usize);
@@ -177,6 +182,23 @@ fn parts_of_a_pg_own_their_fields() {
         }
     }
     fail_if_any("parts of the PG machine that do not own their fields", bad);
+}
+
+#[test]
+fn parts_of_an_osd_own_their_fields() {
+    let all = sources();
+    let mut bad = Vec::new();
+    for (file, machine) in OSD_MACHINES {
+        let root = all.get(file).map(String::as_str).unwrap_or_default();
+        let parts = types_of_fields(root, machine);
+        assert!((2..=OSD_PARTS_MAX).contains(&parts.len()), "fields of {machine}: {parts:?}");
+        let folder = file.replace(".rs", "/");
+        for (path, text) in all.iter().filter(|(p, _)| p.starts_with(&folder)) {
+            let open = structs(text).into_iter().filter(|(name, _, open)| *open > 0 && parts.contains(name));
+            bad.extend(open.map(|(name, _, n)| format!("{path} {name}: {n} fields that other modules can use")));
+        }
+    }
+    fail_if_any("parts of the machines of an OSD that do not own their fields", bad);
 }
 
 #[test]
