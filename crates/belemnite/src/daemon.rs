@@ -7,7 +7,7 @@ use crate::{admin, size};
 use base::id::Uuid;
 use base::{AuthName, EntityKind, OsdId};
 use osd::host::OsdError;
-use osd::host::options::OsdOptions;
+use osd::host::options::{CrushOptions, DeviceOptions, OsdOptions};
 use std::io::IsTerminal as _;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -249,20 +249,28 @@ fn osd_options(conf: &Conf, a: &OsdArgs) -> Result<OsdOptions, Error> {
     let yes = |k: &str| get(k).is_some_and(|v| v == "true" || v == "1");
     Ok(OsdOptions {
         memory: crate::memory::of_osd(get, here)?,
-        file_min_free,
-        failsafe_full_ratio,
-        device_timeout,
         busy_poll,
         move_pgs: get("osd_move_pgs").is_none_or(|v| v == "true" || v == "1"),
-        discard: yes("bdev_enable_discard"),
-        grow_at_start: yes("bdev_grow_at_start"),
+        device: DeviceOptions {
+            path: block,
+            discard: yes("bdev_enable_discard"),
+            grow_at_start: yes("bdev_grow_at_start"),
+            file_min_free,
+            failsafe_full_ratio,
+            timeout: device_timeout,
+            no_io_uring: a.no_io_uring,
+        },
+        crush: CrushOptions {
+            update_on_start: get("osd_crush_update_on_start").is_none_or(|v| v != "false"),
+            location: get("crush_location").map(|l| l.split_whitespace().map(str::to_owned).collect()),
+            device_class: get("osd_crush_initial_device_class"),
+        },
         whoami: OsdId(whoami),
         fsid,
         mons: admin::mon_addrs(&get("mon_host").ok_or("the configuration names no mon_host")?)?,
         key,
         keyring,
         methods,
-        block,
         public_ip,
         cluster_ip,
         ports: (port("ms_bind_port_min", PORTS.0)?, port("ms_bind_port_max", PORTS.1)?),
@@ -270,11 +278,7 @@ fn osd_options(conf: &Conf, a: &OsdArgs) -> Result<OsdOptions, Error> {
         reactors: reactors.clamp(1, osd::core::session::REACTORS_MAX),
         admin_socket: get("admin_socket").map(PathBuf::from),
         data_dir,
-        crush_update_on_start: get("osd_crush_update_on_start").is_none_or(|v| v != "false"),
-        crush_location: get("crush_location").map(|l| l.split_whitespace().map(str::to_owned).collect()),
-        device_class: get("osd_crush_initial_device_class"),
         supervised: a.supervised,
-        no_io_uring: a.no_io_uring,
         release_memory: crate::allocator::release,
         shown: conf.all("osd", &id),
     })
@@ -343,7 +347,7 @@ pub(crate) fn osd(t: &Target, a: OsdArgs) -> Result<(), Error> {
         whoami: options.whoami,
         fsid: options.fsid,
         osd_fsid: uuid,
-        block: options.block,
+        block: options.device.path,
         bytes,
         force: a.force,
     })?;

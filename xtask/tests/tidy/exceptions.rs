@@ -26,7 +26,6 @@ pub(super) const LONG_FILES: &[(&str, &str)] = &[
     ),
     ("crates/pg/src/log.rs", "the record of a write with its encodings, and the index of the log; with their tests"),
     ("crates/pg/src/pg/relocate/out.rs", "one machine, from the first record given to the last acknowledgement"),
-    (
     ("crates/store/src/meta/change.rs", "one encoding, written and read, side by side, with its tests"),
 ];
 

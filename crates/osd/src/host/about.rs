@@ -3,7 +3,8 @@
 //! The keys are those of Ceph that inventories, `ceph device`, the dashboard and the metrics read. A fact that the
 //! system does not tell is an empty text, as in Ceph.
 
-use super::{Start, SyncDevice};
+use super::Start;
+use super::stores::SyncDevice;
 use base::{AddrVec, Utime};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -53,7 +54,7 @@ pub(super) fn metadata(s: &Start) -> BTreeMap<String, String> {
     let text = |v: &AddrVec| format!("[{}]", v.to_string().trim_matches(['[', ']']));
     let rotational = if s.file.device_class() == "hdd" { "1" } else { "0" };
     let kb = |k: &str| first_line("/proc/meminfo", k).trim_end_matches(" kB").trim().to_owned();
-    let class = o.device_class.clone().unwrap_or_else(|| s.file.device_class().to_owned());
+    let class = o.crush.device_class.clone().unwrap_or_else(|| s.file.device_class().to_owned());
     let interface = |v: &AddrVec| {
         let ip = v.msgr2().and_then(|a| a.sock).map(|s| s.ip());
         ip.map_or_else(String::new, |ip| interface_of(Path::new("/"), ip))
@@ -117,7 +118,7 @@ fn container() -> impl Iterator<Item = (&'static str, String)> {
 
 /// Time and version of the store's creation. Stores without these labels have the time of their directory and no version.
 fn creation(s: &Start) -> [(&'static str, String); 2] {
-    let labels = store::engine::probe(&mut SyncDevice(s.file.clone())).map(|sb| sb.labels).unwrap_or_default();
+    let labels = store::engine::probe(&mut SyncDevice::new(s.file.clone())).map(|sb| sb.labels).unwrap_or_default();
     let label = |key: &str| labels.get(key).map(|b| String::from_utf8_lossy(b).into_owned());
     let born = || std::fs::metadata(&s.options.data_dir).and_then(|m| m.created().or_else(|_| m.modified())).ok();
     [
@@ -128,7 +129,7 @@ fn creation(s: &Start) -> [(&'static str, String); 2] {
 
 /// The device of the store, and the disks below it. Inventories read the first group under the names of Ceph's store.
 fn device(s: &Start, rotational: &str) -> impl Iterator<Item = (&'static str, String)> + use<> {
-    let (root, path) = (Path::new("/"), &s.options.block);
+    let (root, path) = (Path::new("/"), &s.options.device.path);
     let disks = std::fs::metadata(path).map_or_else(
         |_| BTreeSet::new(),
         |m| {

@@ -24,6 +24,7 @@ mod ports;
 mod route;
 mod shard;
 mod smart;
+mod stores;
 mod surroundings;
 mod tell;
 mod tracker;
@@ -32,11 +33,10 @@ use crate::core::control::Control;
 use crate::core::identity::{Addrs, Identity};
 use crate::core::mapstore;
 use crate::core::places::Places;
-use crate::core::room::RoomLimits;
 use crate::core::shard::{Input, Shard};
 use auth::server::ServiceHost;
 use base::id::Uuid;
-use base::{AddrVec, EntityAddr, EntityKind, OsdId};
+use base::{AddrVec, EntityAddr, EntityKind};
 use client::core::mon::MonSession;
 pub use commands::descriptions as command_descriptions;
 use control::ControlHost;
@@ -54,26 +54,22 @@ use reactor::runtime::Reactors;
 use route::{Routes, ToControl, ToShard};
 use shard::ShardHost;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
-use store::ObjectStore as _;
+use std::time::Duration;
 use store::engine::Store;
+pub use stores::{Mkfs, mkfs};
+use stores::{SyncDevice, device_error, grow_at_start, has_room, room_limits, stores_of};
 use wire::msg::PeerFeatures;
-use wire::types::OsdSuperblock;
 
 /// Time that a stopping reactor gets to bring its store to rest.
 const REST_MAX: Duration = Duration::from_secs(5);
 /// Longest pause before a session with another OSD is dialled again. A restored path must be used soon, because
 /// writes wait for it.
 const PEER_BACKOFF_MAX: Duration = Duration::from_secs(2);
-/// Bits of Ceph's on-disk feature set that an OSD of our release announces in its superblock.
-const INCOMPAT: u64 = 0x3_fffe;
-/// Bytes of file blocks that are allocated ahead of the logs of all reactors at start.
-const LOG_FILLED: u64 = 256 << 20;
 /// Free bytes of the file system that this needs.
 const FREE_TO_FILL: u64 = 4 << 30;
 
@@ -136,152 +132,6 @@ impl OsdError {
     }
 }
 
-/// Parameters for creating an OSD.
-#[derive(Clone, Debug)]
-pub struct Mkfs {
-    /// Number of the OSD.
-    pub whoami: OsdId,
-    /// The cluster.
-    pub fsid: Uuid,
-    /// Uuid given to `osd new`.
-    pub osd_fsid: Uuid,
-    /// File or device.
-    pub block: PathBuf,
-    /// Size of the file to create; `None` for a device or an existing file.
-    pub bytes: Option<u64>,
-    /// Overwrite a device or file with other contents.
-    pub force: bool,
-}
-
-fn device_error(path: &std::path::Path) -> impl Fn(String) -> OsdError + use<> {
-    let path = path.to_owned();
-    move |what| OsdError::Device { path: path.clone(), what }
-}
-
-/// Creates a store for an OSD: formats the device or file, and writes the first superblock. Error: the device cannot
-/// be used, holds other contents (without `force`), or fails.
-pub fn mkfs(m: &Mkfs) -> Result<(), OsdError> {
-    let err = device_error(&m.block);
-    let file = disk::prepare(&m.block, m.bytes, m.force).map_err(|e| err(e.to_string()))?;
-    let mut dev = SyncDevice(file);
-    let mut labels = BTreeMap::from([
-        ("ceph_fsid".to_owned(), m.fsid.to_string().into()),
-        ("whoami".to_owned(), m.whoami.0.to_string().into()),
-        ("osd_uuid".to_owned(), m.osd_fsid.to_string().into()),
-    ]);
-    labels.extend(about::labels_of_creation());
-    let options = store::engine::FormatOptions { uuid: m.osd_fsid, reactors: 1, labels };
-    store::engine::format(&mut dev, &options).map_err(|e| err(e.to_string()))?;
-    let mut stores =
-        store::engine::open(&mut dev, &store::engine::Config::default()).map_err(|e| err(e.to_string()))?;
-    let Some(store) = stores.first_mut() else { return Err(err("the store has no part for any reactor".into())) };
-    let sb = OsdSuperblock {
-        cluster_fsid: m.fsid,
-        osd_fsid: m.osd_fsid,
-        whoami: m.whoami,
-        compat_features: wire::types::CompatSet {
-            incompat: wire::types::FeatureSet { mask: INCOMPAT, names: BTreeMap::new() },
-            ..Default::default()
-        },
-        ..OsdSuperblock::default()
-    };
-    let tag = store::Tag(1);
-    store.submit(tag, mapstore::first_transaction(&sb));
-    store::engine::device::drive(store, &mut dev);
-    match store.poll_event() {
-        Some(store::Event::Durable(t, Ok(()))) if t == tag => Ok(()),
-        other => Err(err(format!("the first transaction did not become durable: {other:?}"))),
-    }
-}
-
-/// Synchronous access for opening and formatting.
-struct SyncDevice(Arc<DiskFile>);
-
-impl store::engine::Device for SyncDevice {
-    fn bytes(&self) -> u64 {
-        self.0.bytes()
-    }
-    fn read_many(&mut self, ranges: &[(u64, u64)]) -> Vec<Result<bytes::Bytes, base::errno::Errno>> {
-        self.0.read_many(ranges)
-    }
-    fn write(&mut self, off: u64, data: &[bytes::Bytes]) -> Result<(), base::errno::Errno> {
-        self.0.write(off, data)
-    }
-    fn flush(&mut self) -> Result<(), base::errno::Errno> {
-        self.0.sync()
-    }
-}
-
-/// Extends the store to an enlarged device.
-fn grow_at_start(file: &Arc<DiskFile>) -> Result<(), store::engine::FormatError> {
-    let mut dev = SyncDevice(file.clone());
-    let before = store::engine::probe(&mut dev)?.size();
-    let size = store::engine::grow(&mut dev)?.size();
-    if size > before {
-        tracing::info!(before, size, "the store has grown");
-    }
-    Ok(())
-}
-
-/// Opens the stores of all reactors and replays their logs in parallel.
-fn open_stores(file: &Arc<DiskFile>, config: &store::engine::Config) -> Result<Vec<Store>, store::engine::OpenError> {
-    store::engine::open_with(&mut SyncDevice(file.clone()), config, &mut |_, logs| {
-        std::thread::scope(|s| {
-            let mut left = logs.iter_mut();
-            while let Some(log) = left.next() {
-                let mut dev = SyncDevice(file.clone());
-                if left.len() > 0 {
-                    s.spawn(move || log.replay(&mut dev));
-                } else {
-                    // The calling thread is otherwise idle.
-                    log.replay(&mut dev);
-                }
-            }
-        });
-    })
-}
-
-/// Longest replay of the log at a restart, in seconds.
-const REPLAY_SECS_MAX: u64 = 6;
-/// Least replay steps from which the speed of this machine is derived.
-const REPLAY_TOLD_BY: u64 = 200_000;
-
-/// Bounds the logs to what this machine can replay in time, if opening has measured its speed.
-fn bound_log(stores: &mut [Store], took: Duration) {
-    let (mut bytes, mut steps) = (0, 0);
-    for r in stores.iter().map(|s| s.replayed()) {
-        (bytes, steps) = (bytes + r.bytes, steps + r.steps);
-    }
-    let Some(each) = steps_bound(steps, took, stores.len() as u64) else { return };
-    let (mib, ms) = (bytes >> 20, took.as_millis() as u64);
-    tracing::info!(mib, steps, ms, bound_steps = each, "log replayed; its length is bounded by the replay speed");
-    for s in stores {
-        s.set_replay_steps_max(each);
-    }
-}
-
-/// Replay steps for each of `reactors`, whose logs are replayed in parallel, from the time that `replayed`
-/// steps took.
-fn steps_bound(replayed: u64, took: Duration, reactors: u64) -> Option<u64> {
-    let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX).max(1);
-    let in_time = replayed.saturating_mul(REPLAY_SECS_MAX * 1000) / ms;
-    (replayed >= REPLAY_TOLD_BY).then(|| (in_time / reactors.max(1)).max(store::engine::REPLAY_STEPS_MIN))
-}
-
-fn room_limits(o: &OsdOptions) -> RoomLimits {
-    RoomLimits { min_free: o.file_min_free, failsafe: o.failsafe_full_ratio }
-}
-
-/// Refuses a file on a file system that is almost full: one of the OSD's next writes would fail.
-fn has_room(file: &DiskFile, o: &OsdOptions) -> Result<(), OsdError> {
-    let Some((holes, free)) = file.room() else { return Ok(()) };
-    let wanted = room_limits(o).to_start(holes);
-    if free < wanted {
-        return Err(OsdError::HostFull { path: o.block.clone(), free, wanted });
-    }
-    Ok(())
-}
-
 /// Connection modes of the OSD's own configuration. Those of the cluster are applied before it boots.
 fn modes(o: &OsdOptions) -> Result<Modes, OsdError> {
     let get = |name: &str| o.shown.iter().find(|(k, _)| k == name).map(|(_, v)| v.clone());
@@ -318,57 +168,6 @@ struct Start {
     ending: Ending,
 }
 
-/// Allocates file blocks where the logs will be written next. A commit into a hole also waits for the file
-/// system's journal, which takes two to three times the CPU for small commits. Only the first round through the
-/// log meets holes; a device has none.
-fn fill_log(stores: &mut [Store], file: &DiskFile) {
-    let each = LOG_FILLED / stores.len() as u64;
-    for s in stores {
-        let (off, len) = s.log_ahead(each);
-        match file.fill_holes(off, len) {
-            Ok(bytes) => {
-                tracing::debug!(bytes, "file blocks allocated ahead of the log");
-                s.log_filled(len);
-            }
-            Err(errno) => {
-                tracing::warn!(
-                    errno = base::errno::name(errno),
-                    "cannot allocate file blocks ahead of the log; small commits are slower at first"
-                );
-                return;
-            }
-        }
-    }
-}
-
-/// Opens the stores of all reactors. `fills`: file blocks are allocated ahead of the logs.
-fn stores_of(o: &OsdOptions, file: &Arc<DiskFile>, fills: bool) -> Result<Vec<Store>, OsdError> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let config = |reactors| {
-        let config = store::engine::Config::for_memory(reactors, cores, o.memory.store, o.memory.data());
-        store::engine::Config { discard: o.discard, fill: fills && !o.discard, ..config }
-    };
-    let begun = Instant::now();
-    let opened = match open_stores(file, &config(o.reactors as u16)) {
-        // The log can't be divided among another number of reactors while a collection exists twice. This start
-        // removes one of the two equal collections.
-        Err(store::engine::OpenError::Twice { cid, reactors }) => {
-            tracing::error!(collection = ?cid, reactors, "a collection exists on two reactors; this start keeps the number of reactors, the next one can change it");
-            open_stores(file, &config(reactors))
-        }
-        r => r,
-    };
-    let mut stores = opened.map_err(|e| {
-        let hint = if e.is_rot() { " (see `belemnite store repair --metadata`)" } else { "" };
-        device_error(&o.block)(format!("{e}{hint}"))
-    })?;
-    bound_log(&mut stores, begun.elapsed());
-    if fills {
-        fill_log(&mut stores, file);
-    }
-    Ok(stores)
-}
-
 /// The addresses of this process.
 fn addrs_of(listen: &Listen) -> Addrs {
     let mut nonce = [0; 4];
@@ -388,14 +187,14 @@ fn addrs_of(listen: &Listen) -> Addrs {
 /// not start or ended on its own.
 pub fn run(o: OsdOptions) -> Result<(), OsdError> {
     let modes = modes(&o)?;
-    let err = device_error(&o.block);
-    let file = disk::open(&o.block).map_err(|e| err(e.to_string()))?;
-    if o.grow_at_start {
+    let err = device_error(&o.device.path);
+    let file = disk::open(&o.device.path).map_err(|e| err(e.to_string()))?;
+    if o.device.grow_at_start {
         grow_at_start(&file).map_err(|e| err(e.to_string()))?;
     }
     has_room(&file, &o)?;
     // Only a file has holes. Discarding makes new ones.
-    let fills = file.room().is_some() && disk::free_space(&o.block).is_ok_and(|free| free >= FREE_TO_FILL);
+    let fills = file.room().is_some() && disk::free_space(&o.device.path).is_ok_and(|free| free >= FREE_TO_FILL);
     let mut stores = stores_of(&o, &file, fills)?;
     let n = stores.len();
     let listen = Listen::choose(o.ports, o.public_ip, o.cluster_ip, n, o.msgr1)
@@ -405,10 +204,10 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
     let (tx, rx): (Vec<_>, Vec<_>) = mailboxes.map(|(t, r)| (t, Some(r))).unzip();
     let (control, control_rx) = mailbox::channel(route::CONTROL_QUEUE_MAX);
     tracing::info!(
-        osd = o.whoami.0, reactors = n, block = %o.block.display(), bytes = file.bytes(), public = %addrs.public,
+        osd = o.whoami.0, reactors = n, block = %o.device.path.display(), bytes = file.bytes(), public = %addrs.public,
         "starting"
     );
-    let drive = |s: &mut Store| store::engine::device::drive(s, &mut SyncDevice(file.clone()));
+    let drive = |s: &mut Store| store::engine::device::drive(s, &mut SyncDevice::new(file.clone()));
     let (found, doomed) = crate::core::moves::survey(&mut stores, |pg| shard::reactor_of(pg, n), drive);
     let reserver: Arc<pg::reserve::Reserver> = Arc::default();
     // Must precede the creation of PGs by any reactor.
@@ -527,7 +326,8 @@ async fn reactor_main(
     let (Some(store), Some(rx)) = (take(&s.stores, cx.index), take(&s.receivers, cx.index)) else {
         return Err(OsdError::Store(format!("no store for reactor {}", cx.index)));
     };
-    let disk = Disk::new(s.file.clone(), o.no_io_uring).map_err(|e| device_error(&o.block)(e.to_string()))?;
+    let disk =
+        Disk::new(s.file.clone(), o.device.no_io_uring).map_err(|e| device_error(&o.device.path)(e.to_string()))?;
     let net = Net::new();
     let service = Rc::new(ServiceHost::new(EntityKind::OSD, o.methods.clone()).of_cluster(o.fsid));
     let (index, count) = (cx.index, cx.count);
@@ -557,9 +357,9 @@ async fn reactor_main(
         cluster: cluster_config(s, index, &service, &auth),
         auth: auth.clone(),
         release_memory: o.release_memory,
-        device_timeout: o.device_timeout,
+        device_timeout: o.device.timeout,
         limits: room_limits(o),
-        discard: o.discard,
+        discard: o.device.discard,
     });
     tokio::task::spawn_local(shard::mailbox(host.clone(), rx));
     if let Some(at) = s.listen.cluster.get(index).copied() {
@@ -657,10 +457,10 @@ fn identity(s: &Start, osd_fsid: Uuid) -> Identity {
         addrs: s.addrs.clone(),
         hostname: about::hostname(),
         crush_weight: s.file.bytes() as f64 / (1u64 << 40) as f64,
-        device_class: o.device_class.clone().unwrap_or_else(|| s.file.device_class().to_owned()),
-        crush_update_on_start: o.crush_update_on_start,
+        device_class: o.crush.device_class.clone().unwrap_or_else(|| s.file.device_class().to_owned()),
+        crush_update_on_start: o.crush.update_on_start,
         peer_features: PeerFeatures::OURS,
-        crush_location: o.crush_location.clone().unwrap_or_else(place),
+        crush_location: o.crush.location.clone().unwrap_or_else(place),
         metadata: about::metadata(s),
     }
 }
@@ -698,7 +498,7 @@ async fn start_control(
         stored,
         shard: host.clone(),
         device: s.file.clone(),
-        device_name: o.block.display().to_string(),
+        device_name: o.device.path.display().to_string(),
         ending: s.ending.clone(),
         reserver: s.reserver.clone(),
         scrubs: s.scrubs.clone(),
@@ -762,20 +562,4 @@ fn listen(
         control.listens(ep);
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_log_is_bounded_by_what_this_machine_replays_in_time() {
-        let m = 1_000_000;
-        assert_eq!(steps_bound(2 * m, Duration::from_secs(2), 1), Some(6 * m));
-        assert_eq!(steps_bound(2 * m, Duration::from_secs(2), 3), Some(2 * m));
-        let least = Some(store::engine::REPLAY_STEPS_MIN);
-        assert_eq!(steps_bound(2 * m, Duration::from_secs(200), 2), least, "enough to work with");
-        assert_eq!(steps_bound(1000, Duration::from_secs(2), 1), None, "too little to tell");
-        assert!(steps_bound(m, Duration::ZERO, 1).is_some());
-    }
 }

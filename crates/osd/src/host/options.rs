@@ -21,10 +21,12 @@ pub struct OsdOptions {
     pub key: Option<CryptoKey>,
     /// Authentication methods accepted from clients.
     pub methods: Vec<Method>,
-    /// File or block device of the store.
-    pub block: PathBuf,
     /// File that [`OsdOptions::key`] was read from. It is read again when the monitor refuses the key.
     pub keyring: Option<PathBuf>,
+    /// Device of the store.
+    pub device: DeviceOptions,
+    /// Place in the CRUSH map.
+    pub crush: CrushOptions,
     /// IP address for clients.
     pub public_ip: IpAddr,
     /// IP address for other OSDs.
@@ -39,6 +41,26 @@ pub struct OsdOptions {
     pub memory: Memory,
     /// Move split-off PGs to the reactors of their names (`osd_move_pgs`).
     pub move_pgs: bool,
+    /// Longest time for which a reactor looks for work before it sleeps (`osd_busy_poll`).
+    pub busy_poll: Duration,
+    /// Path of the admin socket, if any.
+    pub admin_socket: Option<PathBuf>,
+    /// Directory of the OSD, for its metadata.
+    pub data_dir: PathBuf,
+    /// Stop when standard input ends.
+    pub supervised: bool,
+    /// Makes the allocator return free memory to the system. Every reactor calls it from time to time while it
+    /// has little to do.
+    pub release_memory: fn(),
+    /// Configuration as `config show` prints it.
+    pub shown: Vec<(String, String)>,
+}
+
+/// Settings of the device of the store.
+#[derive(Clone, Debug)]
+pub struct DeviceOptions {
+    /// File or block device of the store.
+    pub path: PathBuf,
     /// Discard freed space on the device (`bdev_enable_discard`).
     pub discard: bool,
     /// Extend the store to an enlarged device before it is opened (`bdev_grow_at_start`).
@@ -48,26 +70,18 @@ pub struct OsdOptions {
     /// Used part of the store above which none is (`osd_failsafe_full_ratio`).
     pub failsafe_full_ratio: f64,
     /// Time without an answer after which the device counts as failed (`osd_device_timeout`).
-    pub device_timeout: Duration,
-    /// Longest time for which a reactor looks for work before it sleeps (`osd_busy_poll`).
-    pub busy_poll: Duration,
-    /// Path of the admin socket, if any.
-    pub admin_socket: Option<PathBuf>,
-    /// Directory of the OSD, for its metadata.
-    pub data_dir: PathBuf,
-    /// Place the OSD in the CRUSH map at start.
-    pub crush_update_on_start: bool,
-    /// CRUSH location; default: this host below root `default`.
-    pub crush_location: Option<Vec<String>>,
-    /// Device class; default: by the kind of device.
-    pub device_class: Option<String>,
-    /// Stop when standard input ends.
-    pub supervised: bool,
+    pub timeout: Duration,
     /// Do not use io_uring, even where it works.
     pub no_io_uring: bool,
-    /// Makes the allocator return free memory to the system. Every reactor calls it from time to time while it
-    /// has little to do.
-    pub release_memory: fn(),
-    /// Configuration as `config show` prints it.
-    pub shown: Vec<(String, String)>,
+}
+
+/// Settings of the OSD's place in the CRUSH map.
+#[derive(Clone, Debug)]
+pub struct CrushOptions {
+    /// Place the OSD in the CRUSH map at start.
+    pub update_on_start: bool,
+    /// CRUSH location; default: this host below root `default`.
+    pub location: Option<Vec<String>>,
+    /// Device class; default: by the kind of device.
+    pub device_class: Option<String>,
 }

@@ -67,7 +67,7 @@ impl Services {
     pub(super) fn free_name(&self, spg: SpgId) -> Option<Cid> {
         let own = Cid::Pg(spg);
         let free = |c: &Cid| !self.reserver.is_collection_being_removed(*c);
-        [own, pg::second_name(own)].into_iter().find(free).filter(|_| !self.reserver.is_being_removed(spg))
+        [own, pg::staging_cid(own)].into_iter().find(free).filter(|_| !self.reserver.is_being_removed(spg))
     }
 }
 
