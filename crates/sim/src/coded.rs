@@ -136,9 +136,9 @@ impl Options {
         if code.m < 2 || o.faults.len() > 1 {
             o.faults.retain(|f| *f != Fault::Rot);
         }
-        (o.copies, o.min_size, o.code) = (copies, code.min_size(), Some(code));
+        (o.pool.copies, o.pool.min_size, o.pool.code) = (copies, code.min_size(), Some(code));
         // PGs of shards stay on the reactor where they were created.
-        o.moves = false;
+        o.osd.moves = false;
         o.without_one &= code.m >= 2 && osds > copies;
         o.extend();
         o

@@ -28,7 +28,7 @@ pub fn difference(w: &mut World) -> Option<String> {
     let map = oracle::map(w)?;
     let pgs: Vec<PgId> =
         map.pools.iter().flat_map(|(id, p)| (0..p.pg_num).map(|seed| PgId { pool: *id, seed })).collect();
-    let code = w.ctx.options.code;
+    let code = w.ctx.options.pool.code;
     for pg in pgs {
         if let Some(code) = code.filter(|_| map.pool(pg.pool).is_some_and(|p| p.is_erasure())) {
             let acting: Vec<OsdId> = map.pg_to_up_acting(pg).acting.iter().copied().collect();

@@ -187,7 +187,7 @@ impl Faults {
         if w.ctx.now() < self.alone_until {
             return false;
         }
-        let object = Load::name(self.rng.below(w.ctx.options.objects as u64) as usize);
+        let object = Load::name(self.rng.below(w.ctx.options.work.objects as u64) as usize);
         let leads = oracle::map(w).and_then(|m| {
             let pg = m.object_to_pg(m.pool_by_name("data")?, &object, b"", b"")?;
             usize::try_from(m.pg_to_up_acting(pg).acting_primary.0).ok()
@@ -197,7 +197,7 @@ impl Faults {
         let n = self.clients.len() as u64;
         // At least one client is on each side. Readers stay with the OSD, because writers soon wait for the other
         // OSDs.
-        let readers = w.ctx.options.readers as u64;
+        let readers = w.ctx.options.work.readers as u64;
         let (with, without) = if readers > 0 {
             (self.rng.below(readers), readers + self.rng.below((n - readers).max(1)))
         } else {
@@ -242,12 +242,12 @@ impl Faults {
     /// the OSDs.
     fn most(w: &World) -> usize {
         let o = &w.ctx.options;
-        o.code.map_or(o.size.osds.div_ceil(2), |c| c.shards())
+        o.pool.code.map_or(o.size.osds.div_ceil(2), |c| c.shards())
     }
 
     /// Begins a plot against the members of a PG.
     fn plot(&mut self, kind: Fault, w: &mut World) -> bool {
-        if w.ctx.now() < self.alone_until || Self::down(w) > 0 || w.ctx.options.copies > Self::most(w) {
+        if w.ctx.now() < self.alone_until || Self::down(w) > 0 || w.ctx.options.pool.copies > Self::most(w) {
             return false;
         }
         let Some(plot) = plots::draw(kind, &mut self.rng, w) else { return false };

@@ -209,7 +209,7 @@ impl Ctx {
 /// The commands that make the file system's pools and the file system.
 #[must_use]
 pub fn commands(o: &Options) -> Vec<String> {
-    let (size, min) = (o.copies, o.min_size);
+    let (size, min) = (o.pool.copies, o.pool.min_size);
     let mut all = Vec::new();
     for pool in ["fsmeta", "fsdata"] {
         all.push(format!(r#"{{"prefix":"osd pool create","pool":"{pool}","pg_num":1,"pgp_num":1,"size":{size}}}"#));

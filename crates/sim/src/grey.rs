@@ -75,28 +75,26 @@ impl Grey {
         let coded = |(k, m)| Code { k, m, technique: ("jerasure", "reed_sol_van"), chunk: 4096, overwrites: true };
         let code = shape.code.map(coded);
         let copies = code.map_or(shape.copies, |c| c.shards());
-        let mut o = Options {
-            copies,
-            code,
-            min_size: code.map_or(copies.min(2), |c| c.min_size()),
-            pgs: 16,
-            objects: 60,
-            clients: 3,
-            depth: 4,
-            think: THINK,
-            bursts: false,
-            faults: Vec::new(),
-            delay: (50_000, 50_000),
-            slow_message: 0,
-            disk_delay: MS / 5,
-            slow_request: 0,
-            snapshots: false,
-            watches: false,
-            down_out: 3600,
-            without_one: false,
-            log_records: 3000,
-            ..Options::plain(shape.seed, size)
-        };
+        let mut o = Options::plain(shape.seed, size);
+        o.pool.copies = copies;
+        o.pool.code = code;
+        o.pool.min_size = code.map_or(copies.min(2), |c| c.min_size());
+        o.pool.pgs = 16;
+        o.work.objects = 60;
+        o.work.clients = 3;
+        o.work.depth = 4;
+        o.work.think = THINK;
+        o.work.bursts = false;
+        o.faults = Vec::new();
+        o.net.delay = (50_000, 50_000);
+        o.net.slow = 0;
+        o.disk.delay = MS / 5;
+        o.disk.slow = 0;
+        o.work.snapshots = false;
+        o.work.watches = false;
+        o.down_out = 3600;
+        o.without_one = false;
+        o.osd.log_records = 3000;
         o.monitors(Some(shape.mons));
         o.state = state::simulated::Faults { delay_max: 2 * MS, ..state::simulated::Faults::default() };
         o.faults.clear();

@@ -30,7 +30,7 @@ pub fn has_bucket_lists(o: &Options) -> bool {
 
 /// Number of objects that are bucket lists: two in half of the runs with class calls. Erasure-coded pools have no omap.
 fn bucket_lists(o: &Options) -> usize {
-    if o.calls && o.code.is_none() && Rng::new(o.seed ^ 0x6c69_7374_7375_6d73).chance(1, 2) { 2 } else { 0 }
+    if o.work.calls && o.pool.code.is_none() && Rng::new(o.seed ^ 0x6c69_7374_7375_6d73).chance(1, 2) { 2 } else { 0 }
 }
 
 /// The object number of operations on all objects.
@@ -140,20 +140,20 @@ impl Load {
         Self {
             rng: Rng::new(o.seed ^ 0x6c6f_6164),
             more: Rng::new(o.seed ^ 0x6d6f_7265),
-            calls: o.calls,
-            lists: o.lists,
-            sources: o.sources,
+            calls: o.work.calls,
+            lists: o.work.lists,
+            sources: o.work.sources,
             bucket_lists: bucket_lists(o),
             sums: Rng::new(o.seed ^ 0x7375_6d73),
             records: Vec::new(),
-            objects: o.objects,
-            readers: o.readers,
+            objects: o.work.objects,
+            readers: o.work.readers,
             left: o.size.ops + if o.rough.many { rough::MANY } else { 0 },
             many: if o.rough.many { rough::MANY } else { 0 },
-            snapshots: o.snapshots,
-            watches: o.watches,
-            anywhere: o.anywhere,
-            code: o.code,
+            snapshots: o.work.snapshots,
+            watches: o.work.watches,
+            anywhere: o.work.anywhere,
+            code: o.pool.code,
             rough: o.rough,
             roughly: Rng::new(o.seed ^ 0x726f_7567_6800),
             snapc: SnapContext::default(),

@@ -287,11 +287,11 @@ fn one(a: &Args, seed: u64) -> (Report, Duration) {
     let one = a.run.plain || matches!(a.run.ec, Some(Shape::Any | Shape::Coded(..)));
     o.monitors(a.run.mons.or(one.then_some(1)));
     o.files(a.run.mds.or(a.run.plain.then_some(0)));
-    o.objects = a.run.objects.unwrap_or(o.objects);
-    o.reactors = a.run.reactors.unwrap_or(o.reactors).clamp(1, REACTORS_MAX);
-    o.reactors_change &= a.run.reactors.is_none();
-    o.moves = a.run.moves.unwrap_or(o.moves);
-    o.compress = a.run.compress;
+    o.work.objects = a.run.objects.unwrap_or(o.work.objects);
+    o.osd.reactors = a.run.reactors.unwrap_or(o.osd.reactors).clamp(1, REACTORS_MAX);
+    o.osd.reactors_change &= a.run.reactors.is_none();
+    o.osd.moves = a.run.moves.unwrap_or(o.osd.moves);
+    o.osd.compress = a.run.compress;
     let t = Instant::now();
     let mut r = run(&o, a.way.trace.is_some());
     if a.way.twice {
@@ -341,7 +341,7 @@ fn tell_briefly(r: &Report, took: Duration) {
         r.events,
         r.operations,
         r.unknown,
-        r.options.code.map_or_else(|| format!("copies {}", r.options.copies), |c| format!("code {c}")),
+        r.options.pool.code.map_or_else(|| format!("copies {}", r.options.pool.copies), |c| format!("code {c}")),
         r.options.mons,
         r.leaders,
         r.acknowledged,
@@ -373,7 +373,7 @@ impl Sum {
         let clean = r.violations.is_empty();
         self.good += u64::from(clean);
         self.bad += u64::from(!clean);
-        self.coded += u64::from(r.options.code.is_some());
+        self.coded += u64::from(r.options.pool.code.is_some());
         self.operations += r.operations;
         self.faults += r.faults.values().sum::<usize>();
         self.events += r.events;

@@ -40,6 +40,44 @@ pub struct Options {
     pub seed: u64,
     /// The caller's choices.
     pub size: Size,
+    /// The pool.
+    pub pool: PoolShape,
+    /// The work of the clients.
+    pub work: Work,
+    /// Delays of messages.
+    pub net: NetShape,
+    /// Disks, and the stores on them.
+    pub disk: DiskShape,
+    /// Each OSD.
+    pub osd: OsdShape,
+    /// Kinds of faults of this run.
+    pub faults: Vec<Fault>,
+    /// Mean time between faults.
+    pub fault_every: Time,
+    /// Longest time a fault lasts.
+    pub fault_lasts: Time,
+    /// True if all hosts lose power at once at the end, before the contents are read.
+    pub final_power_cut: bool,
+    /// Largest difference of clock rates, in parts per million.
+    pub drift_ppm: u64,
+    /// True if one OSD stays dead at first, or its copies fail, once faults have stopped: the others must serve
+    /// everything.
+    pub without_one: bool,
+    /// Seconds for which an OSD is down before it is marked out.
+    pub down_out: u64,
+    /// Number of monitors.
+    pub mons: usize,
+    /// Faults of the state that several monitors share.
+    pub state: state::simulated::Faults,
+    /// Number of MDS daemons of the file system; 0: the run has no file system.
+    pub mds: usize,
+    /// Sizes and counts that only some runs have.
+    pub rough: Rough,
+}
+
+/// The pool.
+#[derive(Clone, Debug)]
+pub struct PoolShape {
     /// Number of copies of each object, or of shards.
     pub copies: usize,
     /// The erasure code of the pool, if it has one.
@@ -48,6 +86,11 @@ pub struct Options {
     pub min_size: usize,
     /// Number of PGs of the pool.
     pub pgs: u32,
+}
+
+/// The work of the clients.
+#[derive(Clone, Debug)]
+pub struct Work {
     /// Number of clients.
     pub clients: usize,
     /// Number of clients that only read; these come first.
@@ -56,46 +99,10 @@ pub struct Options {
     pub depth: usize,
     /// Number of objects.
     pub objects: usize,
-    /// Kinds of faults of this run.
-    pub faults: Vec<Fault>,
-    /// Mean time between faults.
-    pub fault_every: Time,
-    /// Longest time a fault lasts.
-    pub fault_lasts: Time,
     /// Mean time a client waits before its next operation.
     pub think: Time,
     /// True if operations come in bursts.
     pub bursts: bool,
-    /// True if all hosts lose power at once at the end, before the contents are read.
-    pub final_power_cut: bool,
-    /// Least delay of a message, and the mean of the random delay added to it.
-    pub delay: (Time, Time),
-    /// One message in so many takes a hundred times as long; 0 for never.
-    pub slow_message: u64,
-    /// Mean time of a disk request.
-    pub disk_delay: Time,
-    /// One disk request in so many takes a hundred times as long; 0 for never.
-    pub slow_request: u64,
-    /// Bytes of a disk.
-    pub disk: u64,
-    /// Bytes of log after which a store makes a checkpoint.
-    pub checkpoint_bytes: u64,
-    /// True if the stores reuse freed blocks at once.
-    pub first_fit: bool,
-    /// Most children of an inner page of a store; few make deep trees.
-    pub kids: usize,
-    /// Number of reactors of an OSD.
-    pub reactors: u16,
-    /// True if an OSD has another number of reactors at every start.
-    pub reactors_change: bool,
-    /// Number of recent map steps that an OSD keeps for clients and peers.
-    pub recent_maps: usize,
-    /// True if PGs that were split off move to the reactors of their names, as by default in an OSD.
-    pub moves: bool,
-    /// Number of PGs of a reactor that handle a map in one turn, and the pause until the next ones.
-    pub walk: (usize, Time),
-    /// Largest difference of clock rates, in parts per million.
-    pub drift_ppm: u64,
     /// True if clients take snapshots.
     pub snapshots: bool,
     /// True if clients watch objects and notify each other.
@@ -108,29 +115,57 @@ pub struct Options {
     pub lists: bool,
     /// Number of objects that are sources of copies; 0: no copies.
     pub sources: usize,
+}
+
+/// Delays of messages.
+#[derive(Clone, Debug)]
+pub struct NetShape {
+    /// Least delay of a message, and the mean of the random delay added to it.
+    pub delay: (Time, Time),
+    /// One message in so many takes a hundred times as long; 0 for never.
+    pub slow: u64,
+}
+
+/// Disks, and the stores on them.
+#[derive(Clone, Debug)]
+pub struct DiskShape {
+    /// Mean time of a disk request.
+    pub delay: Time,
+    /// One disk request in so many takes a hundred times as long; 0 for never.
+    pub slow: u64,
+    /// Bytes of a disk.
+    pub bytes: u64,
+    /// Bytes of log after which a store makes a checkpoint.
+    pub checkpoint_bytes: u64,
+    /// True if the stores reuse freed blocks at once.
+    pub first_fit: bool,
+    /// Most children of an inner page of a store; few make deep trees.
+    pub kids: usize,
+}
+
+/// Each OSD.
+#[derive(Clone, Debug)]
+pub struct OsdShape {
+    /// Number of reactors of an OSD.
+    pub reactors: u16,
+    /// True if an OSD has another number of reactors at every start.
+    pub reactors_change: bool,
+    /// Number of recent map steps that an OSD keeps for clients and peers.
+    pub recent_maps: usize,
+    /// True if PGs that were split off move to the reactors of their names, as by default in an OSD.
+    pub moves: bool,
+    /// Number of PGs of a reactor that handle a map in one turn, and the pause until the next ones.
+    pub walk: (usize, Time),
     /// Number of records that a PG's log keeps.
     pub log_records: u32,
     /// Bytes of unanswered operations above which a connection is not read.
     pub unanswered: usize,
     /// Objects in a backfill range, and object contexts of a PG.
     pub sizes: (u32, u32),
-    /// True if one OSD stays dead at first, or its copies fail, once faults have stopped: the others must serve
-    /// everything.
-    pub without_one: bool,
-    /// Seconds for which an OSD is down before it is marked out.
-    pub down_out: u64,
-    /// Number of monitors.
-    pub mons: usize,
-    /// Faults of the state that several monitors share.
-    pub state: state::simulated::Faults,
-    /// Number of MDS daemons of the file system; 0: the run has no file system.
-    pub mds: usize,
     /// True if osd.0 is of a newer version than the others.
     pub newer: bool,
     /// True if the OSDs compress all data, each in its own way. It is never drawn, so that seeds keep their histories.
     pub compress: bool,
-    /// Sizes and counts that only some runs have.
-    pub rough: Rough,
 }
 
 /// Bytes of a simulated disk.
@@ -185,38 +220,39 @@ impl Options {
     pub(crate) fn extend(&mut self) {
         let seed = self.seed;
         let one_in = |what: u64, n: u64| Rng::new(seed ^ what).chance(1, n);
-        self.calls = one_in(0x636c_6173_7300, 3);
-        self.lists = one_in(0x6c69_7374_7300, 3);
-        self.sources = if one_in(0x636f_7079_6672, 3) { 2 } else { 0 };
-        self.unanswered = pick(&mut Rng::new(seed ^ 0x756e_616e_7377), &[128 << 10, 1 << 20, 100 << 20]);
-        if self.size.only.is_empty() && !self.faults.is_empty() && self.copies > 1 && self.code.is_none() {
+        self.work.calls = one_in(0x636c_6173_7300, 3);
+        self.work.lists = one_in(0x6c69_7374_7300, 3);
+        self.work.sources = if one_in(0x636f_7079_6672, 3) { 2 } else { 0 };
+        self.osd.unanswered = pick(&mut Rng::new(seed ^ 0x756e_616e_7377), &[128 << 10, 1 << 20, 100 << 20]);
+        if self.size.only.is_empty() && !self.faults.is_empty() && self.pool.copies > 1 && self.pool.code.is_none() {
             self.faults.extend([Fault::Exile].iter().filter(|_| one_in(0x6578_696c_6500, 4)));
             self.faults.extend([Fault::Hearsay].iter().filter(|_| one_in(0x6865_6172_7361, 4)));
         }
         if self.faults.contains(&Fault::Hearsay) {
-            self.recent_maps = 1;
+            self.osd.recent_maps = 1;
         }
-        self.newer = one_in(0x6e65_7765_7200, 4);
-        self.rough = Rough::draw(seed, self.code.is_some(), self.disk <= SMALL_DISK);
+        self.osd.newer = one_in(0x6e65_7765_7200, 4);
+        self.rough = Rough::draw(seed, self.pool.code.is_some(), self.disk.bytes <= SMALL_DISK);
         // Rotten blocks and merges wait for a step that comes after that of the quota.
         self.rough.quota &= !self.faults.iter().any(|f| matches!(f, Fault::Rot | Fault::Full | Fault::PgShrink));
-        if self.size.only.is_empty() && !self.faults.is_empty() && self.copies > 1 && one_in(0x6c6f_7365_0000, 5) {
+        if self.size.only.is_empty() && !self.faults.is_empty() && self.pool.copies > 1 && one_in(0x6c6f_7365_0000, 5) {
             self.faults.push(Fault::Lose);
         }
         if self.size.only.is_empty() && !self.faults.is_empty() {
-            self.faults.extend([Fault::CutPair].iter().filter(|_| self.copies > 1 && one_in(0x6375_7470_6169_7200, 6)));
+            self.faults
+                .extend([Fault::CutPair].iter().filter(|_| self.pool.copies > 1 && one_in(0x6375_7470_6169_7200, 6)));
             let stuck = one_in(0x7374_7563_6b00, 6);
             self.faults.extend([Fault::StuckDisk].iter().filter(|_| stuck));
         }
-        if self.size.only.is_empty() && !self.faults.is_empty() && self.copies > 1 {
+        if self.size.only.is_empty() && !self.faults.is_empty() && self.pool.copies > 1 {
             let placed = one_in(0x706c_6163_6500, 5);
             self.faults.extend([Fault::Place].iter().filter(|_| placed));
-            let gone = self.rough.trims && self.code.is_none() && one_in(0x676f_6e65_0000, 2);
+            let gone = self.rough.trims && self.pool.code.is_none() && one_in(0x676f_6e65_0000, 2);
             self.faults.extend([Fault::LongGone].iter().filter(|_| gone));
         }
         if self.rough.many {
             // One PG has them all, so that a move of it is one interval.
-            self.pgs = 1;
+            self.pool.pgs = 1;
         }
         // An isolated OSD serves reads until its leases end, by its own clock.
         if self.faults.contains(&Fault::Isolate) && one_in(0x6564_6765_7300, 2) {
@@ -301,62 +337,77 @@ impl Options {
         let fault_every = pick(r, &[SEC, 3 * SEC, 8 * SEC]);
         // This think time spreads the operations over the time of the faults.
         let think = (size.faults as u64 + 2) * fault_every * clients as u64 / size.ops.max(1) as u64;
+        let pgs = pick(r, &[1, 4, 8, 16, 32]);
+        let depth = 1 + r.below(8) as usize;
+        let objects = pick(r, &[3, 10, 30, 80]);
+        let fault_lasts = pick(r, &[SEC, 8 * SEC, 40 * SEC]);
+        let bursts = r.chance(1, 2);
+        let final_power_cut = r.chance(1, 2);
+        let delay = pick(r, &[(20 * US, 50 * US), (50 * US, MS), (MS, 20 * MS)]);
+        let slow_message = pick(r, &[0, 1000, 50]);
+        let disk_delay = pick(r, &[20 * US, 200 * US, 5 * MS]);
+        let slow_request = pick(r, &[0, 1000, 50]);
+        let checkpoint_bytes = pick(r, &[32 << 10, 256 << 10, 8 << 20]);
+        let first_fit = r.chance(1, 2);
+        let drift_ppm = {
+            let drift = pick(r, &[0, 50, 200]);
+            // Drawn separately: clocks with the largest error that leases must tolerate.
+            if Rng::new(seed ^ 0x6472_6966_7400).chance(1, 6) { DRIFT_MAX } else { drift }
+        };
+        let snapshots = r.chance(1, 2);
+        let down_out = pick(r, &[20, 60, 600]);
         Self {
             seed,
-            copies,
-            code: None,
-            min_size,
-            pgs: pick(r, &[1, 4, 8, 16, 32]),
-            clients,
-            readers: 0,
-            depth: 1 + r.below(8) as usize,
-            objects: pick(r, &[3, 10, 30, 80]),
+            pool: PoolShape { copies, code: None, min_size, pgs },
+            work: Work {
+                clients,
+                readers: 0,
+                depth,
+                objects,
+                think,
+                bursts,
+                snapshots,
+                watches: Rng::new(seed ^ 0x7761_7463_6800).chance(1, 2),
+                anywhere: Rng::new(seed ^ 0x616e_7977_6865_7265).chance(1, 2),
+                calls: false,
+                lists: false,
+                sources: 0,
+            },
+            net: NetShape { delay, slow: slow_message },
+            disk: DiskShape {
+                delay: disk_delay,
+                slow: slow_request,
+                bytes: disk,
+                checkpoint_bytes,
+                first_fit,
+                kids: if seed.is_multiple_of(3) { 4 } else { store::engine::Config::default().kids_max },
+            },
+            osd: OsdShape {
+                reactors: pick(&mut Rng::new(seed ^ 0x7265_6163_746f_7273), &[1, 1, 1, 2, 2, REACTORS_MAX]),
+                reactors_change: Rng::new(seed ^ 0x6368_616e_6765_7300).chance(1, 4),
+                recent_maps: pick(&mut Rng::new(seed ^ 0x7265_6365_6e74), &[1, 4, 16, 128]),
+                moves: Rng::new(seed ^ 0x6d6f_7665_7300_0000).chance(3, 4),
+                walk: pick(
+                    &mut Rng::new(seed ^ 0x7761_6c6b_0000),
+                    &[(osd::core::shard::WALK_STEP, 0), (1, MS), (1, 3 * MS), (2, MS), (7, 2 * MS)],
+                ),
+                log_records,
+                unanswered: 100 << 20,
+                sizes: pick(&mut Rng::new(seed ^ 0x7369_7a65_7300), &[(128, 512), (128, 512), (2, 4), (5, 16)]),
+                newer: false,
+                compress: false,
+            },
             faults,
             fault_every,
-            fault_lasts: pick(r, &[SEC, 8 * SEC, 40 * SEC]),
-            think,
-            bursts: r.chance(1, 2),
-            final_power_cut: r.chance(1, 2),
-            delay: pick(r, &[(20 * US, 50 * US), (50 * US, MS), (MS, 20 * MS)]),
-            slow_message: pick(r, &[0, 1000, 50]),
-            disk_delay: pick(r, &[20 * US, 200 * US, 5 * MS]),
-            slow_request: pick(r, &[0, 1000, 50]),
-            disk,
-            checkpoint_bytes: pick(r, &[32 << 10, 256 << 10, 8 << 20]),
-            first_fit: r.chance(1, 2),
-            // Drawn separately, too.
-            kids: if seed.is_multiple_of(3) { 4 } else { store::engine::Config::default().kids_max },
-            reactors: pick(&mut Rng::new(seed ^ 0x7265_6163_746f_7273), &[1, 1, 1, 2, 2, REACTORS_MAX]),
-            reactors_change: Rng::new(seed ^ 0x6368_616e_6765_7300).chance(1, 4),
-            recent_maps: pick(&mut Rng::new(seed ^ 0x7265_6365_6e74), &[1, 4, 16, 128]),
-            moves: Rng::new(seed ^ 0x6d6f_7665_7300_0000).chance(3, 4),
-            walk: pick(
-                &mut Rng::new(seed ^ 0x7761_6c6b_0000),
-                &[(osd::core::shard::WALK_STEP, 0), (1, MS), (1, 3 * MS), (2, MS), (7, 2 * MS)],
-            ),
-            drift_ppm: {
-                let drift = pick(r, &[0, 50, 200]);
-                // Drawn separately: clocks with the largest error that leases must tolerate.
-                if Rng::new(seed ^ 0x6472_6966_7400).chance(1, 6) { DRIFT_MAX } else { drift }
-            },
-            snapshots: r.chance(1, 2),
-            // Each of these is drawn separately, too.
-            watches: Rng::new(seed ^ 0x7761_7463_6800).chance(1, 2),
-            anywhere: Rng::new(seed ^ 0x616e_7977_6865_7265).chance(1, 2),
-            calls: false,
-            lists: false,
-            sources: 0,
-            log_records,
-            unanswered: 100 << 20,
-            sizes: pick(&mut Rng::new(seed ^ 0x7369_7a65_7300), &[(128, 512), (128, 512), (2, 4), (5, 16)]),
+            fault_lasts,
+            final_power_cut,
+            drift_ppm,
             // Allowed where every acknowledged write is in another copy, and no merge waits for all of them.
             without_one,
-            down_out: pick(r, &[20, 60, 600]),
+            down_out,
             mons: 1,
             state: state::simulated::Faults::default(),
             mds: 0,
-            newer: false,
-            compress: false,
             rough: Rough::default(),
             size,
         }
@@ -399,7 +450,7 @@ impl Options {
     pub fn files(&mut self, mds: Option<usize>) {
         let r = &mut Rng::new(self.seed ^ 0x6669_6c65_7300);
         let drawn = if r.chance(1, 8) { 2 + r.below(2) as usize } else { 0 };
-        self.mds = if self.code.is_some() { 0 } else { mds.unwrap_or(drawn).min(MDS_MAX) };
+        self.mds = if self.pool.code.is_some() { 0 } else { mds.unwrap_or(drawn).min(MDS_MAX) };
         if self.mds == 0 || self.faults.is_empty() || !self.size.only.is_empty() {
             return;
         }
@@ -415,25 +466,25 @@ impl Options {
     /// Sets few objects, and clients with few but frequent operations, of which one only reads. Such clients notice
     /// faults that isolate an OSD together with them.
     pub fn watchful(&mut self) {
-        (self.reactors, self.reactors_change) = (1, false);
+        (self.osd.reactors, self.osd.reactors_change) = (1, false);
         self.fault_every = 20 * SEC;
-        self.objects = 3;
-        self.clients = 3;
-        self.readers = 1;
+        self.work.objects = 3;
+        self.work.clients = 3;
+        self.work.readers = 1;
         // A client that is isolated with an OSD must not wait for other OSDs.
-        self.pgs = if self.pgs > 8 { 4 } else { 1 };
+        self.pool.pgs = if self.pool.pgs > 8 { 4 } else { 1 };
         self.down_out = 600;
-        self.think = SEC;
-        self.bursts = false;
+        self.work.think = SEC;
+        self.work.bursts = false;
     }
 
     /// Cuts that outlast failure detection, and few objects, so that both sides of a cut use the same ones.
     pub fn long_cuts(&mut self) {
         self.fault_lasts = 80 * SEC;
         self.fault_every = 8 * SEC;
-        self.objects = 3;
-        self.clients = 3;
-        self.think = 600 * SEC / self.size.ops.max(1) as u64;
+        self.work.objects = 3;
+        self.work.clients = 3;
+        self.work.think = 600 * SEC / self.size.ops.max(1) as u64;
     }
 }
 
@@ -447,7 +498,7 @@ mod tests {
         let (mut shapes, mut chunks, mut coded) = (BTreeSet::new(), BTreeSet::new(), 0);
         for seed in 0..400 {
             let o = Options::swarm(seed, Size::default());
-            if let Some(c) = o.code {
+            if let Some(c) = o.pool.code {
                 shapes.insert((c.k, c.m));
                 chunks.insert(c.chunk);
                 coded += 1;
@@ -457,7 +508,7 @@ mod tests {
                 assert_eq!(format!("{o:?}"), format!("{before:?}"));
             }
             let three = Options::swarm(seed, Size { copies: 3, ..Size::default() });
-            assert_eq!((three.code, three.copies), (None, COPIES_MAX.min(3)));
+            assert_eq!((three.pool.code, three.pool.copies), (None, COPIES_MAX.min(3)));
         }
         assert!((80..=120).contains(&coded), "{coded} of 400");
         assert_eq!((shapes.len(), chunks.len()), (4, 3), "{shapes:?} {chunks:?}");

@@ -37,24 +37,22 @@ impl Operator {
         let coded = |(k, m)| Code { k, m, technique: ("jerasure", "reed_sol_van"), chunk: 4096, overwrites: true };
         let code = code.map(coded);
         let copies = code.map_or(copies, |c| c.shards());
-        let o = Options {
-            pgs,
-            copies,
-            code,
-            min_size: code.map_or(copies.min(2), |c| c.min_size()),
-            clients: 2,
-            faults: Vec::new(),
-            reactors: 1,
-            reactors_change: false,
-            moves: false,
-            snapshots: false,
-            watches: false,
-            down_out: 3600,
-            without_one: false,
-            // Copies that were away for a while need backfill.
-            log_records: 200,
-            ..Options::plain(1, size)
-        };
+        let mut o = Options::plain(1, size);
+        o.pool.pgs = pgs;
+        o.pool.copies = copies;
+        o.pool.code = code;
+        o.pool.min_size = code.map_or(copies.min(2), |c| c.min_size());
+        o.work.clients = 2;
+        o.faults = Vec::new();
+        o.osd.reactors = 1;
+        o.osd.reactors_change = false;
+        o.osd.moves = false;
+        o.work.snapshots = false;
+        o.work.watches = false;
+        o.down_out = 3600;
+        o.without_one = false;
+        // Copies that were away for a while need backfill.
+        o.osd.log_records = 200;
         let mut run = Run::new(&o, false);
         run.setup()?;
         run.load_only();

@@ -55,7 +55,7 @@ pub type Plot = VecDeque<(Time, Step)>;
 
 /// The OSDs that serve a random object, the primary first.
 fn members(rng: &mut Rng, w: &World) -> Option<Vec<NodeId>> {
-    members_of(rng.below(w.ctx.options.objects as u64) as usize, w)
+    members_of(rng.below(w.ctx.options.work.objects as u64) as usize, w)
 }
 
 /// The OSDs that serve an object, the primary first.
@@ -101,7 +101,7 @@ pub fn draw(kind: Fault, rng: &mut Rng, w: &World) -> Option<Plot> {
         }
         Fault::Blackout => {
             let slow = all[(1 + rng.below(all.len() as u64 - 1) as usize) % all.len()];
-            let factor = (SLUGGISH / w.ctx.options.disk_delay).max(1);
+            let factor = (SLUGGISH / w.ctx.options.disk.delay).max(1);
             plot.push_back((0, Step::Disk(slow, factor)));
             let mut pause = SEC + rng.below(3 * SEC);
             for n in &all {
@@ -123,7 +123,7 @@ pub fn draw(kind: Fault, rng: &mut Rng, w: &World) -> Option<Plot> {
         Fault::Exile => exile(&all, &mut plot),
         Fault::Hearsay => hearsay(all, &mut plot, rng, w),
         Fault::LongGone => {
-            let object = rng.below(w.ctx.options.objects as u64) as usize;
+            let object = rng.below(w.ctx.options.work.objects as u64) as usize;
             long_gone(*members_of(object, w)?.last()?, object, &mut plot, rng);
         }
         _ => return None,

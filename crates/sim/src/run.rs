@@ -107,8 +107,8 @@ pub(crate) struct Run {
 impl Run {
     pub(crate) fn new(o: &Options, words: bool) -> Self {
         let (w, load) = nodes::world(o, words);
-        let clients: Vec<NodeId> = (0..o.clients).map(|c| 1 + o.size.osds + c).collect();
-        let operator = 1 + o.size.osds + o.clients;
+        let clients: Vec<NodeId> = (0..o.work.clients).map(|c| 1 + o.size.osds + c).collect();
+        let operator = 1 + o.size.osds + o.work.clients;
         let faults = Faults::new(o.seed, clients.clone(), operator);
         let witness = (o.mons > 1).then(|| Witness::new(operator + o.mons, o.seed));
         Self { w, faults, load, clients, operator, witness, faulty: !o.faults.is_empty(), before_last: 0, undecided: 0 }
@@ -203,8 +203,8 @@ impl Run {
         if !self.advance(SETUP_MAX, up) {
             return Err("not all OSDs came up".into());
         }
-        let (pgs, size, min) = (o.pgs, o.copies, o.min_size);
-        if let Some(code) = o.code {
+        let (pgs, size, min) = (o.pool.pgs, o.pool.copies, o.pool.min_size);
+        if let Some(code) = o.pool.code {
             self.command(code.profile())?;
             self.command(format!(
                 r#"{{"prefix":"osd pool create","pool":"data","pg_num":{pgs},"pgp_num":{pgs},"pool_type":"erasure","erasure_code_profile":"code"}}"#
@@ -219,7 +219,7 @@ impl Run {
                 r#"{{"prefix":"osd pool create","pool":"data","pg_num":{pgs},"pgp_num":{pgs},"size":{size}}}"#
             ))?;
         }
-        if o.code.is_none() && size > 1 {
+        if o.pool.code.is_none() && size > 1 {
             self.command(format!(r#"{{"prefix":"osd pool set","pool":"data","var":"min_size","val":"{min}"}}"#))?;
         }
         if o.mds > 0 {
@@ -290,7 +290,7 @@ impl Run {
             return self.w.ctx.now() - from;
         }
         // The remaining work may go faster.
-        self.w.ctx.options.think /= 10;
+        self.w.ctx.options.work.think /= 10;
         let (load, clients) = (self.load.clone(), self.clients.clone());
         let operator = self.operator;
         // Late commands of the operator count, too: the pool may grow when all else is done.
@@ -477,13 +477,13 @@ impl Run {
     fn judge(&mut self) {
         let load = self.load.clone();
         let load = load.borrow();
-        let sources = check::sources(&load.records, self.w.ctx.options.code);
+        let sources = check::sources(&load.records, self.w.ctx.options.pool.code);
         for what in listing::wrong(&load.records, |o| self.faults.given_up.contains(&Load::name(o))) {
             self.w.ctx.violation(what);
         }
         for object in 0..load.objects() {
             let history: Vec<&Record> = load.records.iter().filter(|r| r.object == object).collect();
-            match check::object(&history, self.w.ctx.options.code, &sources) {
+            match check::object(&history, self.w.ctx.options.pool.code, &sources) {
                 Ok(()) => {}
                 Err(Wrong::GaveUp) => {
                     // Many concurrent operations of unknown outcome on one object: the history is undecided.
@@ -540,7 +540,7 @@ pub fn run(o: &Options, words: bool) -> Report {
             if r.w.ctx.violations.is_empty() && o.final_power_cut {
                 r.power_cut();
             }
-            if r.w.ctx.violations.is_empty() && o.moves && (o.reactors > 1 || o.reactors_change) {
+            if r.w.ctx.violations.is_empty() && o.osd.moves && (o.osd.reactors > 1 || o.osd.reactors_change) {
                 r.spread();
             }
             if r.w.ctx.violations.is_empty() {

@@ -32,21 +32,20 @@ pub struct Step {
 
 fn shape(osds: usize, pgs: u32) -> Options {
     let size = Size { osds, ops: 0, faults: 0, copies: 3, only: Vec::new() };
-    Options {
-        pgs,
-        copies: 3,
-        min_size: 2,
-        clients: 0,
-        faults: Vec::new(),
-        delay: (50 * US, 50 * US),
-        slow_message: 0,
-        disk_delay: MS / 5,
-        slow_request: 0,
-        drift_ppm: 0,
-        down_out: 3600,
-        kids: store::engine::Config::default().kids_max,
-        ..Options::draw(0, size)
-    }
+    let mut o = Options::draw(0, size);
+    o.pool.pgs = pgs;
+    o.pool.copies = 3;
+    o.pool.min_size = 2;
+    o.work.clients = 0;
+    o.faults = Vec::new();
+    o.net.delay = (50 * US, 50 * US);
+    o.net.slow = 0;
+    o.disk.delay = MS / 5;
+    o.disk.slow = 0;
+    o.drift_ppm = 0;
+    o.down_out = 3600;
+    o.disk.kids = store::engine::Config::default().kids_max;
+    o
 }
 
 /// An idle cluster, to inspect the memory of an OSD.
@@ -59,9 +58,9 @@ impl Quiet {
     /// A text, if the cluster does not become idle in time.
     pub fn new(osds: usize, pgs: u32) -> Result<Self, String> {
         let copies = osds.min(3);
-        let o = shape(osds, pgs);
-        let size = Size { copies, ..o.size.clone() };
-        let mut run = Run::new(&Options { copies, min_size: 1, reactors: 1, size, ..o }, false);
+        let mut o = shape(osds, pgs);
+        (o.size.copies, o.pool.copies, o.pool.min_size, o.osd.reactors) = (copies, copies, 1, 1);
+        let mut run = Run::new(&o, false);
         run.setup()?;
         let from = run.w.ctx.now();
         run.advance(STEP_MAX, |w| w.ctx.now() >= from + QUIET);

@@ -144,7 +144,7 @@ impl Ctx {
         let s = options.seed;
         Self {
             queue: Queue::default(),
-            net: Net::new(nodes, options.delay, options.slow_message, s ^ 0x6e65_7477),
+            net: Net::new(nodes, options.net.delay, options.net.slow, s ^ 0x6e65_7477),
             trace: Trace::new(words),
             disk_rng: Rng::new(s ^ 0x6469_736b),
             rng: Rng::new(s ^ 0x776f_726c),

@@ -12,10 +12,10 @@ use sim::run::run;
 /// Checks that a seed below `budget` finds `bug`, with faults of these kinds.
 fn found(bug: Bug, copies: usize, only: &[Fault], budget: u64) {
     let size = Size { osds: 4, ops: 250, faults: 10, copies, only: only.to_vec() };
-    found_with(bug, budget, |seed| Options {
-        reactors: 1,
-        reactors_change: false,
-        ..Options::plain(seed, size.clone())
+    found_with(bug, budget, |seed| {
+        let mut o = Options::plain(seed, size.clone());
+        (o.osd.reactors, o.osd.reactors_change) = (1, false);
+        o
     });
 }
 
@@ -26,7 +26,7 @@ fn found_watching(bug: Bug, copies: usize, only: Fault, objects: Option<usize>) 
     found_with(bug, budget, |seed| {
         let mut o = Options::plain(seed, size.clone());
         o.watchful();
-        o.objects = objects.unwrap_or(o.objects);
+        o.work.objects = objects.unwrap_or(o.work.objects);
         o
     });
 }
@@ -51,13 +51,11 @@ fn an_answer_before_durability() {
 fn a_forgotten_request_id() {
     // Much is in flight whenever connections end.
     let size = Size { osds: 4, ops: 1500, faults: 30, copies: 1, only: vec![Fault::Reset] };
-    found_with(Bug::ForgetReqids, 12, |seed| Options {
-        reactors: 1,
-        reactors_change: false,
-        think: 4 * MS,
-        fault_every: 200 * MS,
-        depth: 8,
-        ..Options::plain(seed, size.clone())
+    found_with(Bug::ForgetReqids, 12, |seed| {
+        let mut o = Options::plain(seed, size.clone());
+        (o.osd.reactors, o.osd.reactors_change) = (1, false);
+        (o.work.think, o.work.depth, o.fault_every) = (4 * MS, 8, 200 * MS);
+        o
     });
 }
 
@@ -114,7 +112,7 @@ fn found_coded(bug: Bug, shape: (u8, u8), only: &[Fault], objects: usize, budget
     found_with(bug, budget, |seed| {
         let mut o = Options::coded(seed, size.clone(), Some(shape));
         o.watchful();
-        o.objects = objects;
+        o.work.objects = objects;
         o
     });
 }
@@ -222,7 +220,7 @@ fn found_of_monitors(bug: Bug, only: &[Fault]) {
             compaction: 5,
             lost_lease: 0,
         };
-        (o.final_power_cut, o.pgs, o.fault_every) = (false, 1, 3000 * MS);
+        (o.final_power_cut, o.pool.pgs, o.fault_every) = (false, 1, 3000 * MS);
         o
     });
 }
@@ -244,7 +242,7 @@ fn a_replaced_mds_that_is_not_kept_out() {
     found_with(Bug::MdsWithoutFence, 8, |seed| {
         let mut o = Options::plain(seed, size.clone());
         o.files(Some(2));
-        (o.final_power_cut, o.pgs, o.fault_every) = (false, 1, 8000 * MS);
+        (o.final_power_cut, o.pool.pgs, o.fault_every) = (false, 1, 8000 * MS);
         o
     });
 }
@@ -257,7 +255,7 @@ fn a_leader_without_a_fence() {
         let mut o = Options::plain(seed, size.clone());
         o.monitors(Some(3));
         o.state = state::simulated::Faults { delay_max: 20 * MS, ..Default::default() };
-        (o.final_power_cut, o.pgs, o.fault_every, o.fault_lasts) = (false, 1, 3000 * MS, 20_000 * MS);
+        (o.final_power_cut, o.pool.pgs, o.fault_every, o.fault_lasts) = (false, 1, 3000 * MS, 20_000 * MS);
         o
     });
 }
@@ -267,7 +265,7 @@ fn found_roughly(bug: Bug, only: &[Fault], rough: Rough) {
     let size = Size { osds: 4, ops: 300, faults: 10, copies: 3, only: only.to_vec() };
     found_with(bug, 12, |seed| {
         let mut o = Options::plain(seed, size.clone());
-        (o.rough, o.log_records) = (rough, 3000);
+        (o.rough, o.osd.log_records) = (rough, 3000);
         o
     });
 }
@@ -288,7 +286,7 @@ fn a_temporary_primary_that_stays() {
     let size = Size { osds: 4, ops: 200, faults: 30, copies: 3, only: vec![Fault::Place] };
     found_with(Bug::KeepPrimaryTemp, 12, |seed| {
         let mut o = Options::plain(seed, size.clone());
-        (o.pgs, o.final_power_cut, o.fault_every, o.without_one) = (4, false, 2000 * MS, false);
+        (o.pool.pgs, o.final_power_cut, o.fault_every, o.without_one) = (4, false, 2000 * MS, false);
         o
     });
 }

@@ -39,11 +39,11 @@ fn clean_run(o: Options) -> Report {
         r.violations,
         r.options,
         // Erasure-coded runs draw further OSDs from the seed.
-        if r.options.code.is_some() { SIZE.osds } else { size.osds },
+        if r.options.pool.code.is_some() { SIZE.osds } else { size.osds },
         size.ops,
         size.faults,
         size.copies,
-        r.options.code.map_or_else(String::new, |c| format!(" --ec {},{}", c.k, c.m))
+        r.options.pool.code.map_or_else(String::new, |c| format!(" --ec {},{}", c.k, c.m))
             + &format!(" --mons {} --mds {}", r.options.mons, r.options.mds)
     );
     r
@@ -83,7 +83,7 @@ fn pools_that_shrink_are_clean() {
     let only = vec![PgNum, PgShrink, Kill, PowerCut, CrashAtStep, Partition];
     for (seed, size) in [(1, quiet), (20, Size { osds: 4, copies: 3, ops: 200, faults: 10, only })] {
         let r = clean_with(seed, size);
-        assert!(r.options.reactors > 1 && r.faults.contains_key(&PgShrink), "the pool of seed {seed} shrinks");
+        assert!(r.options.osd.reactors > 1 && r.faults.contains_key(&PgShrink), "the pool of seed {seed} shrinks");
     }
 }
 
@@ -113,12 +113,14 @@ fn compressed_data_is_clean() {
     use sim::options::Fault::{CrashAtStep, Full, Kill, OutIn, PgNum, PgShrink, PowerCut, Rot, Turns};
     let only = vec![CrashAtStep, Full, Kill, OutIn, PgNum, PgShrink, PowerCut, Rot, Turns];
     for seed in 500..504 {
-        let o = Options::draw(seed, Size { osds: 4, copies: 3, ops: 250, only: only.clone(), ..SIZE });
-        clean_run(Options { compress: true, ..o });
+        let mut o = Options::draw(seed, Size { osds: 4, copies: 3, ops: 250, only: only.clone(), ..SIZE });
+        o.osd.compress = true;
+        clean_run(o);
     }
     for seed in 504..506 {
-        let o = Options::coded(seed, Size { ops: 150, only: only.clone(), ..SIZE }, None);
-        clean_run(Options { compress: true, ..o });
+        let mut o = Options::coded(seed, Size { ops: 150, only: only.clone(), ..SIZE }, None);
+        o.osd.compress = true;
+        clean_run(o);
     }
 }
 
@@ -127,8 +129,9 @@ fn seeds_that_found_something_are_clean() {
     for (seed, copies, ops) in FOUND {
         if copies <= COPIES_MAX {
             // These seeds found something before class calls, listings and copies were drawn.
-            let o = Options::plain(seed, Size { copies, ops, faults: 12, ..SIZE });
-            clean_run(Options { reactors: 1, reactors_change: false, ..o });
+            let mut o = Options::plain(seed, Size { copies, ops, faults: 12, ..SIZE });
+            (o.osd.reactors, o.osd.reactors_change) = (1, false);
+            clean_run(o);
         }
     }
 }
@@ -139,8 +142,9 @@ fn copies_that_fail_while_pgs_split_lose_nothing() {
     use sim::options::Fault::{FailCopy, Kill, PgNum, PgShrink};
     for seed in 100..103 {
         let only = vec![FailCopy, PgNum, PgShrink, Kill];
-        let o = Options::draw(seed, Size { osds: 4, copies: 2, ops: 250, faults: 12, only });
-        let r = clean_run(Options { pgs: 4, ..o });
+        let mut o = Options::draw(seed, Size { osds: 4, copies: 2, ops: 250, faults: 12, only });
+        o.pool.pgs = 4;
+        let r = clean_run(o);
         assert!(r.faults.contains_key(&FailCopy) && r.faults.contains_key(&PgNum), "seed {seed}: {:?}", r.faults);
     }
 }
@@ -151,20 +155,13 @@ fn copies_that_fail_while_pgs_split_lose_nothing() {
 fn all_client_operations_work_while_pgs_split() {
     use sim::options::Fault::{Kill, PgNum, PgShrink, Reset};
     for (seed, copies) in [(400, 3), (401, 2)] {
-        let o = Options::draw(
+        let mut o = Options::draw(
             seed,
             Size { osds: 4, copies, ops: 300, faults: 12, only: vec![PgNum, PgShrink, Reset, Kill] },
         );
-        let o = Options {
-            pgs: 4,
-            calls: true,
-            lists: true,
-            sources: 2,
-            watches: true,
-            anywhere: true,
-            snapshots: true,
-            ..o
-        };
+        o.pool.pgs = 4;
+        (o.work.calls, o.work.lists, o.work.sources) = (true, true, 2);
+        (o.work.watches, o.work.anywhere, o.work.snapshots) = (true, true, true);
         let r = clean_run(o);
         assert!(r.faults.contains_key(&PgNum), "seed {seed}: {:?}", r.faults);
     }
@@ -172,7 +169,11 @@ fn all_client_operations_work_while_pgs_split() {
 
 /// Options with class calls and bucket lists, of the first seed from `from` on that has lists.
 fn with_calls(from: u64, size: &Size) -> Options {
-    let all = (from..).map(|seed| Options { calls: true, anywhere: true, ..Options::draw(seed, size.clone()) });
+    let all = (from..).map(|seed| {
+        let mut o = Options::draw(seed, size.clone());
+        (o.work.calls, o.work.anywhere) = (true, true);
+        o
+    });
     all.into_iter().find(sim::load::has_bucket_lists).expect("half of the seeds have them")
 }
 
@@ -191,7 +192,9 @@ fn class_calls_survive_splits_and_deaths() {
         let size = Size { osds: 4, copies, ops: 900, faults: 14, only };
         // Time enough between two parts for other clients.
         let (walk, think, fault_every) = ((1, 3 * MS), 4 * MS, SEC / 4);
-        let o = Options { pgs: 4, snapshots: true, walk, think, fault_every, ..with_calls(from, &size) };
+        let mut o = with_calls(from, &size);
+        (o.pool.pgs, o.work.snapshots, o.osd.walk) = (4, true, walk);
+        (o.work.think, o.fault_every) = (think, fault_every);
         let r = clean_run(o);
         assert!(r.recounts > 10, "{} recounts", r.recounts);
         seen.extend(r.faults.into_keys());
@@ -217,9 +220,10 @@ fn class_calls_survive_rot_and_power_cuts() {
 fn pgs_that_move_between_reactors_lose_nothing() {
     // One seed lost writes; in the other a copy stayed on its OSD.
     for seed in [1_795_351_774, 1_795_351_538] {
-        let o = Options::plain(seed, Size { osds: 5, copies: 0, ops: 2000, faults: 12, only: Vec::new() });
-        let r = clean_run(Options { moves: true, ..o });
-        assert!(r.options.reactors > 1 && r.moved > 0, "PGs of seed {seed} move");
+        let mut o = Options::plain(seed, Size { osds: 5, copies: 0, ops: 2000, faults: 12, only: Vec::new() });
+        o.osd.moves = true;
+        let r = clean_run(o);
+        assert!(r.options.osd.reactors > 1 && r.moved > 0, "PGs of seed {seed} move");
     }
 }
 
@@ -265,7 +269,7 @@ fn ranks_are_taken_over_and_earlier_daemons_are_kept_out() {
 fn erasure_coded_pools_are_clean() {
     for (seed, shape) in [(0, (2, 1)), (4, (4, 2)), (2, (3, 2)), (3, (2, 2))] {
         let r = clean_run(Options::coded(seed, Size { ops: 200, ..SIZE }, Some(shape)));
-        assert_eq!(r.options.copies, usize::from(shape.0 + shape.1));
+        assert_eq!(r.options.pool.copies, usize::from(shape.0 + shape.1));
         assert!(r.operations >= 200, "all operations began");
     }
 }
@@ -285,7 +289,7 @@ fn erasure_coded_pools_that_grow_and_shrink_are_clean() {
 #[test]
 fn shards_of_one_pg_on_two_reactors_are_not_made_twice() {
     let o = Options::coded(500_290, Size { ops: 800, faults: 12, ..SIZE }, None);
-    assert!(o.reactors_change && !o.moves);
+    assert!(o.osd.reactors_change && !o.osd.moves);
     clean_run(o);
 }
 

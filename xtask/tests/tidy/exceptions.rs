@@ -129,7 +129,6 @@ pub(super) const LARGE_STRUCTS: &[(&str, &str, &str)] = &[
     ("crates/cluster/src/osdmap/incremental.rs", "Incremental", "the protocol's own structure, with its fields"),
     ("crates/cluster/src/osdmap/mod.rs", "OsdMap", "the protocol's own structure, with its fields"),
     ("crates/cluster/src/pool.rs", "PgPool", "the protocol's own structure, with its fields"),
-    ("crates/sim/src/options.rs", "Options", "the drawn shape of a run; its fields are independent"),
     ("crates/wire/src/types/mds.rs", "MdsMap", "the protocol's own structure, with its fields"),
 ];
 
@@ -141,6 +140,5 @@ pub(super) const OPEN_STRUCTS: &[(&str, &str, &str)] = &[
     ("crates/mon/src/core/cluster_state.rs", "ClusterState", "commands read it; only a commit can write it"),
     ("crates/mon/src/core/options.rs", "MonOptions", "options by name, independent of each other"),
     ("crates/osd/src/host/options.rs", "OsdOptions", "options by name, independent of each other"),
-    ("crates/sim/src/options.rs", "Options", "the drawn shape of a run; its fields are independent"),
     ("crates/wire/src/types/mds.rs", "MdsMap", "the protocol's own structure, with its fields"),
 ];

@@ -38,9 +38,9 @@ impl Faults {
             Fault::PoolChurn => {
                 self.pools += 1;
                 let p = format!("churn{}", self.pools);
-                let kind = match w.ctx.options.code {
+                let kind = match w.ctx.options.pool.code {
                     Some(_) => r#""pool_type":"erasure","erasure_code_profile":"code""#.into(),
-                    None => format!(r#""size":{}"#, w.ctx.options.copies),
+                    None => format!(r#""size":{}"#, w.ctx.options.pool.copies),
                 };
                 self.command(
                     w,
@@ -72,7 +72,7 @@ impl Faults {
                 let Some(now) = Self::pgs_wanted(w).filter(|n| n * 2 <= PGS_MAX) else { return false };
                 u64::from(now.next_power_of_two()) * 2
             } else {
-                u64::from(w.ctx.options.pgs) << (before + 1)
+                u64::from(w.ctx.options.pool.pgs) << (before + 1)
             };
             if self.rng.chance(1, 3) { pgs - 1 - self.rng.below(pgs / 4 + 1) } else { pgs }
         };

@@ -99,7 +99,7 @@ impl Faults {
     }
 
     fn usual_rule(&self, w: &World) -> String {
-        rule(if w.ctx.options.code.is_some() { "data" } else { "replicated_rule" })
+        rule(if w.ctx.options.pool.code.is_some() { "data" } else { "replicated_rule" })
     }
 
     /// The operator ends all overrides.

@@ -287,7 +287,7 @@ impl ClientNode {
             let Some(p) = &mut self.process else { return };
             let pool = self.load.borrow().pool;
             let known = pool.is_some_and(|id| p.links.map().is_some_and(|m| m.pool(id).is_some()));
-            if !known || p.ops.len() >= cx.options.depth {
+            if !known || p.ops.len() >= cx.options.work.depth {
                 return;
             }
             if t < p.next_op {
@@ -309,10 +309,10 @@ impl ClientNode {
                     format!("client {}: operation {id} on object-{} begins: {:?}", self.node, r.object, r.what)
                 });
             }
-            let mean = match cx.options.bursts {
-                true if cx.rng.chance(1, 20) => cx.options.think * 15,
-                true => cx.options.think / 4,
-                false => cx.options.think,
+            let mean = match cx.options.work.bursts {
+                true if cx.rng.chance(1, 20) => cx.options.work.think * 15,
+                true => cx.options.work.think / 4,
+                false => cx.options.work.think,
             };
             let think = about(&mut cx.rng, mean);
             let Some(p) = &mut self.process else { return };

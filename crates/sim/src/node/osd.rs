@@ -231,7 +231,7 @@ impl OsdNode {
             }
             for pg in led {
                 // Shards have no older version to revert to.
-                let revert = cx.options.code.is_none();
+                let revert = cx.options.pool.code.is_none();
                 let said = r.shard.mark_lost(pg, revert, now, &mut r.store);
                 cx.line(|| format!("{}: mark_unfound_lost of {pg}: {said:?}", self.osd));
             }

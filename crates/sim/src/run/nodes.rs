@@ -32,11 +32,11 @@ pub(super) fn world(o: &Options, words: bool) -> (World, Rc<RefCell<Load>>) {
         Some((cluster, at)) => several_monitor(clock, 0, o, cluster, at),
     });
     let config = Config {
-        checkpoint_log_bytes: o.checkpoint_bytes,
+        checkpoint_log_bytes: o.disk.checkpoint_bytes,
         checkpoint_turn_bytes: 64 << 10,
-        first_fit: o.first_fit,
-        reactors: o.reactors,
-        kids_max: o.kids,
+        first_fit: o.disk.first_fit,
+        reactors: o.osd.reactors,
+        kids_max: o.disk.kids,
         ..Config::default()
     };
     for n in 0..o.size.osds {
@@ -44,14 +44,14 @@ pub(super) fn world(o: &Options, words: bool) -> (World, Rc<RefCell<Load>>) {
         nodes.push(Node::Osd(Box::new(OsdNode::new(
             clock,
             OsdId(n as i32),
-            o.rough.disk(o.disk, n),
+            o.rough.disk(o.disk.bytes, n),
             config.clone(),
             FSID,
         ))));
     }
-    for n in 0..=o.clients {
+    for n in 0..=o.work.clients {
         let clock = Clock::draw(&mut r, o.drift_ppm);
-        let number = (n < o.clients).then_some(n);
+        let number = (n < o.work.clients).then_some(n);
         nodes.push(Node::Client(Box::new(ClientNode::new(clock, nodes.len(), number, load.clone()))));
     }
     if let Some((cluster, at)) = &monitors {
@@ -72,14 +72,14 @@ pub(super) fn world(o: &Options, words: bool) -> (World, Rc<RefCell<Load>>) {
 
 /// The nodes of MDS daemons, after all others.
 pub(super) fn mds(o: &Options) -> std::ops::Range<NodeId> {
-    let operator = 1 + o.size.osds + o.clients;
+    let operator = 1 + o.size.osds + o.work.clients;
     let first = operator + if o.mons > 1 { o.mons + 1 } else { 1 };
     first..first + o.mds
 }
 
 /// The state that several monitors share, and where they are.
 fn monitors(o: &Options) -> Option<(Cluster, Vec<NodeId>)> {
-    let behind = 1 + o.size.osds + o.clients;
+    let behind = 1 + o.size.osds + o.work.clients;
     (o.mons > 1).then(|| {
         let at = std::iter::once(0).chain(behind + 1..behind + o.mons).collect();
         (Cluster::new(o.seed ^ 0x7368_6172_6564, Faults::default()), at)

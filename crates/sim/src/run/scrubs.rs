@@ -41,7 +41,7 @@ impl Run {
         let look = how == ScrubAll::Look;
         let pgs: u32 = oracle::map(&self.w).map_or(0, |m| m.pools.values().map(|p| p.pg_num).sum());
         let o = &self.w.ctx.options;
-        let each = if o.code.is_some() { o.copies as Time * SCRUB_SHARD_MAX } else { SCRUB_PG_MAX };
+        let each = if o.pool.code.is_some() { o.pool.copies as Time * SCRUB_SHARD_MAX } else { SCRUB_PG_MAX };
         let limit = SCRUB_MAX + Time::from(pgs) * each;
         self.advance(limit, |w| oracle::unscrubbed(w, look).is_none() || look && oracle::scrub_errors(w));
         if self.w.ctx.violations.is_empty()

@@ -54,7 +54,7 @@ impl Process {
     /// Hands operations to the PGs while the connection is below its limit of unanswered bytes.
     fn read_client(&mut self, k: ConnKey, node: NodeId, now: base::Now, cx: &mut Ctx) {
         let (t, at) = (cx.now(), self.at(k));
-        while let Some(c) = self.clients.get_mut(&k).filter(|c| c.held < cx.options.unanswered)
+        while let Some(c) = self.clients.get_mut(&k).filter(|c| c.held < cx.options.osd.unanswered)
             && let Some((cost, op)) = c.unread.pop_front()
             && let Some(r) = self.reactors.get_mut(at)
         {

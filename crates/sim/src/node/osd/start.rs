@@ -46,12 +46,12 @@ impl OsdNode {
         let inc = cx.new_inc();
         let now = self.clock.now(cx.now());
         self.disk.write_error = None;
-        if cx.options.reactors_change {
+        if cx.options.osd.reactors_change {
             self.config.reactors = 1 + cx.rng.below(REACTORS_MAX.into()) as u16;
         }
         let Some(mut stores) = self.open_stores(cx) else { return };
         let Some((sb, mut maps, stored)) = self.load_maps(&mut stores, cx) else { return };
-        maps.keep_recent(cx.options.recent_maps);
+        maps.keep_recent(cx.options.osd.recent_maps);
         let nonce = inc as u32;
         let at = |port| AddrVec::from(addr(self.node, port, nonce));
         let addrs = Addrs { public: at(6800), cluster: at(6801), hb_back: at(6802), hb_front: at(6803) };
@@ -174,11 +174,11 @@ impl OsdNode {
         let (found, doomed) = survey(&mut stores, |pg| reactor_of(pg, n), drive);
         let (slots, reserver) = (Arc::default(), Arc::<pg::reserve::Reserver>::default());
         doomed.iter().for_each(|(_, cid)| reserver.announce_removal(*cid));
-        let n_log = cx.options.log_records;
+        let n_log = cx.options.osd.log_records;
         let short =
             pg::keep::LogConfig { target: 0, min: n_log, max: n_log, dups: n_log, trim_min: 10, ..Default::default() };
         reserver.set_log(&short);
-        reserver.set_sizes(cx.options.sizes.0, cx.options.sizes.1);
+        reserver.set_sizes(cx.options.osd.sizes.0, cx.options.osd.sizes.1);
         let mut reactors = Vec::new();
         for (i, mut store) in stores.into_iter().enumerate() {
             let places =
@@ -188,11 +188,11 @@ impl OsdNode {
             shard.share_scrub_slots(Arc::clone(&slots));
             shard.share_reserver(Arc::clone(&reserver), i);
             let doomed = doomed.iter().filter(|(at, _)| *at == i).map(|(_, cid)| *cid).collect();
-            shard.share_reactors(n, cx.options.moves, doomed);
-            shard.set_walk_step(cx.options.walk.0);
+            shard.share_reactors(n, cx.options.osd.moves, doomed);
+            shard.set_walk_step(cx.options.osd.walk.0);
             // So that the calls of clients are long.
             shard.set_part(pg::Room { entries: 1 + (cx.options.seed % 3) as usize, bytes: 1 << 10 });
-            if cx.options.compress {
+            if cx.options.osd.compress {
                 shard.set_compression(compression(cx.options.seed, self.osd), &mut store);
             }
             shard.load(control.feed(), now, &mut store);

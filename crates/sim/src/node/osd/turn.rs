@@ -114,8 +114,8 @@ impl OsdNode {
             }
             while let Some(r) = r.store.poll_io() {
                 self.disk.submit(disk_id(i, r));
-                let mut d = about(&mut cx.disk_rng, cx.options.disk_delay * self.slow_disk);
-                if cx.options.slow_request > 0 && cx.disk_rng.chance(1, cx.options.slow_request) {
+                let mut d = about(&mut cx.disk_rng, cx.options.disk.delay * self.slow_disk);
+                if cx.options.disk.slow > 0 && cx.disk_rng.chance(1, cx.options.disk.slow) {
                     d = d * 100 + MS;
                 }
                 cx.queue.after(d.min(DISK_MAX), Event::Disk(self.node, p.inc));
@@ -123,7 +123,7 @@ impl OsdNode {
         }
         let paced = p.reactors.iter().filter_map(|r| r.shard.paced_until()).min();
         let walks = p.reactors.iter().any(|r| r.shard.is_walking() || r.shard.has_part());
-        let walk = walks.then(|| now.mono + Duration::from_nanos(cx.options.walk.1));
+        let walk = walks.then(|| now.mono + Duration::from_nanos(cx.options.osd.walk.1));
         let fetches = p.fetcher.next_deadline();
         let next = [p.control.next_deadline(), Some(p.next_tick), paced, walk, fetches].into_iter().flatten().min();
         p.timer.set(next, &self.clock, self.node, p.inc, cx);

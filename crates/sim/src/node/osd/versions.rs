@@ -16,7 +16,7 @@ const AHEAD: u16 = 4;
 impl OsdNode {
     /// True if this OSD is of a newer version.
     pub(super) fn is_newer(&self, cx: &Ctx) -> bool {
-        cx.options.newer && self.osd == OsdId(0)
+        cx.options.osd.newer && self.osd == OsdId(0)
     }
 }
 
@@ -32,7 +32,7 @@ pub(super) fn versions(newer: bool, host: &str) -> BTreeMap<String, String> {
 
 /// A message to another OSD, as OSD `from` sends it.
 pub(super) fn stamped(cx: &Ctx, from: usize, mut m: Message) -> Message {
-    if cx.options.newer && from == 0 {
+    if cx.options.osd.newer && from == 0 {
         m.header.version += AHEAD;
     }
     m
