@@ -7,7 +7,7 @@
 mod support;
 
 use base::{Epoch, OsdId, PgId, PoolId, errno};
-use mon::core::cluster_state::Role;
+use mon::state::Role;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use support::*;

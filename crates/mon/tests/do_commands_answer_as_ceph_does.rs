@@ -6,8 +6,8 @@
 
 mod support;
 
-use mon::core::cluster_state::Role;
-use mon::core::options::MonOptions;
+use mon::state::Role;
+use mon::state::options::MonOptions;
 use serde_json::{Value, json};
 use support::*;
 use wire::msg::MPgStats;

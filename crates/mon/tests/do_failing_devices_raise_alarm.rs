@@ -3,7 +3,7 @@
 mod support;
 
 use base::OsdId;
-use mon::core::cluster_state::Role;
+use mon::state::Role;
 use serde_json::{Value, json};
 use std::time::Duration;
 use support::*;

@@ -32,7 +32,7 @@ fn cluster() -> (Cluster, u64) {
 fn report(c: &mut Cluster) {
     let place = c.map().pg_to_up_acting(PgId::new(1, 0));
     for id in 0..3 {
-        let s = c.osd_session(id, osd_addr(id), mon::core::cluster_state::Role::Mgr);
+        let s = c.osd_session(id, osd_addr(id), mon::state::Role::Mgr);
         let osd_stat = OsdStat {
             kb: 2 << 20,
             kb_used: 1 << 10,

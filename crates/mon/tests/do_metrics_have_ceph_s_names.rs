@@ -3,7 +3,7 @@
 mod support;
 
 use base::{OsdId, PgId};
-use mon::core::cluster_state::Role;
+use mon::state::Role;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use support::*;

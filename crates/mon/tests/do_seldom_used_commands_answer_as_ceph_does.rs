@@ -5,7 +5,7 @@ mod support;
 use base::errno::{EINVAL, ENOENT, EOPNOTSUPP, EPERM};
 use bytes::Bytes;
 use cluster::MonInfo;
-use mon::core::cluster_state::Role;
+use mon::state::Role;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use support::*;

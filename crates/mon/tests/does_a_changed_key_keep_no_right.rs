@@ -12,9 +12,9 @@ use std::rc::Rc;
 
 use auth::{AuthHost, Client, ConMode, CryptoKey, KeyKind, Method, Principal};
 use base::{AuthName, EntityKind, EntityName, Utime, errno};
-use mon::core::cluster_state::Role;
 use mon::core::session::Peer;
 use mon::core::{Event, MonAuthHost};
+use mon::state::Role;
 use serde_json::json;
 use support::*;
 use wire::Features;
@@ -230,7 +230,7 @@ fn secrets_of_services_go_to_their_daemons_only() {
     ] {
         let Some(who) = AuthName::parse(who) else { continue };
         let caps = [("mon".to_owned(), "allow *".to_owned())].into();
-        let entry = mon::core::cluster_state::AuthEntry { key: key(9), pending_key: None, caps };
+        let entry = mon::state::AuthEntry { key: key(9), pending_key: None, caps };
         f.c().core.state.auth.insert(who.clone(), entry);
         let request = Client::cephx(who.clone(), key(9)).rotating_request();
         let got = f.with_host(EntityKind::MON, |h, r| auth::server::handle_renewal(h, r, now, &who, &request));

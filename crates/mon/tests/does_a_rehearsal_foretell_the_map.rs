@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use cluster::{Incremental, OsdMap};
 use mgr::rehearse::steps::{Record, plan};
 use mgr::rehearse::{Facts, PgFacts, Rate, rehearse, settle};
-use mon::core::cluster_state::Role;
+use mon::state::Role;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -5,9 +5,9 @@ mod support;
 use std::time::Duration;
 
 use base::{AddrVec, EntityKind, EntityName, PoolId};
-use mon::core::cluster_state::Role;
-use mon::core::options::MonOptions;
 use mon::core::session::Peer;
+use mon::state::Role;
+use mon::state::options::MonOptions;
 use serde_json::json;
 use support::*;
 use wire::msg::*;

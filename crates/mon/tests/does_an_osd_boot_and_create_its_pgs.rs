@@ -5,7 +5,7 @@ mod support;
 use base::{Epoch, OsdId, PgId, PoolId, SpgId};
 use cluster::osdmap::osd_state;
 use cluster::pool::flag;
-use mon::core::cluster_state::Role;
+use mon::state::Role;
 use serde_json::json;
 use support::*;
 use wire::WireMessage;
@@ -27,7 +27,7 @@ fn a_captured_real_osd_boots() {
     let boot = messages.iter().find(|m| m.header.kind == MOsdBoot::KIND).expect("boot");
     let boot = MOsdBoot::from_message(boot).unwrap();
 
-    let mut c = Cluster::with(boot.sb.cluster_fsid, mon::core::options::MonOptions::default());
+    let mut c = Cluster::with(boot.sb.cluster_fsid, mon::state::options::MonOptions::default());
     let admin = c.admin();
     let uuid = boot.sb.osd_fsid.to_string();
     c.ok(admin, &json!({ "prefix": "osd new", "uuid": uuid, "id": "osd.0" }));

@@ -3,7 +3,7 @@
 mod support;
 
 use base::{AddrVec, OsdId, PgId, errno};
-use mon::core::cluster_state::Role;
+use mon::state::Role;
 use serde_json::{Value, json};
 use support::*;
 use wire::msg::*;

@@ -8,7 +8,7 @@ mod support;
 use base::rng::Rng;
 use mon::command::commands;
 use mon::command::sig::{Arg, Kind};
-use mon::core::options::MonOptions;
+use mon::state::options::MonOptions;
 use serde_json::{Map, Value, json};
 use support::*;
 

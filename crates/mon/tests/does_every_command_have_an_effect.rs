@@ -3,7 +3,7 @@
 
 mod support;
 
-use mon::core::options::MonOptions;
+use mon::state::options::MonOptions;
 use serde_json::{Value, json};
 use support::*;
 

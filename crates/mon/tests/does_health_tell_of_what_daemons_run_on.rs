@@ -5,7 +5,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use mon::core::options::OPEN_FILES;
+use mon::state::options::OPEN_FILES;
 use serde_json::{Value, json};
 use state::etcd::care::{Condition, Member, Version};
 use support::*;

@@ -6,9 +6,9 @@ mod support;
 
 use base::{AuthName, EntityKind, EntityName, Epoch, Utime, errno};
 use bytes::Bytes;
-use mon::core::cluster_state::Role;
 use mon::core::turns::{BYTES_A_TURN, WORK_A_TURN};
 use mon::core::{Effect, Event};
+use mon::state::Role;
 use serde_json::{Value, json};
 use state::StateStore;
 use support::*;
@@ -189,7 +189,7 @@ fn long_lines_and_metadata_are_cut_and_many_options_are_several_versions() {
 fn a_line_of_the_log_names_its_session_and_leaves_the_audit_channel_alone() {
     let (mut c, admin, osds) = Cluster::with_osds(1);
     c.ok(admin, &json!({ "prefix": "osd set", "key": "noout" }));
-    let audit = |c: &Cluster| c.core.state.log.last(100, mon::core::log::Prio::DEBUG, "audit").len();
+    let audit = |c: &Cluster| c.core.state.log.last(100, mon::state::log::Prio::DEBUG, "audit").len();
     let kept = audit(&c);
     assert!(kept > 0);
     let mut forged = line(5, "audit", "from='mon' entity='client.admin' cmd=[]: finished");
@@ -210,7 +210,7 @@ fn a_line_of_the_log_names_its_session_and_leaves_the_audit_channel_alone() {
         !c.core
             .state
             .log
-            .last(100, mon::core::log::Prio::DEBUG, "audit")
+            .last(100, mon::state::log::Prio::DEBUG, "audit")
             .iter()
             .any(|l| l.msg.0.contains("from='mon'"))
     );

@@ -4,7 +4,7 @@ mod support;
 
 use base::{OsdId, PgId, PoolId};
 use mgr::balance::Spread;
-use mon::core::cluster_state::Role;
+use mon::state::Role;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use support::*;

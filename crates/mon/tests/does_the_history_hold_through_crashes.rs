@@ -55,7 +55,7 @@ impl Run {
         self.c.subscribe(self.admin, "osdmap", 1, false);
         for id in 0..OSDS {
             let (_, nonce) = self.osds[id as usize];
-            let s = self.c.osd_session(id, addr(6800 + id as u16 * 10, nonce), mon::core::cluster_state::Role::Mon);
+            let s = self.c.osd_session(id, addr(6800 + id as u16 * 10, nonce), mon::state::Role::Mon);
             self.c.subscribe(s, "osd_pg_creates", 0, false);
             self.osds[id as usize].0 = s;
         }

@@ -3,7 +3,7 @@
 mod support;
 
 use base::{Epoch, OsdId, PgId};
-use mon::core::cluster_state::Role;
+use mon::state::Role;
 use serde_json::json;
 use support::*;
 use wire::msg::failure_flags::{ALIVE, FAILED};

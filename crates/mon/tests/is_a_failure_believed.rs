@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base::{Epoch, OsdId};
 use cluster::osdmap::osd_state;
-use mon::core::cluster_state::Role;
+use mon::state::Role;
 use serde_json::json;
 use state::StateStore as _;
 use support::*;

@@ -4,7 +4,7 @@ mod support;
 
 use base::{PgId, PoolId};
 use cluster::pool::flag;
-use mon::core::cluster_state::Role;
+use mon::state::Role;
 use serde_json::{Value, json};
 use support::*;
 use wire::msg::*;

@@ -3,7 +3,7 @@
 mod support;
 
 use base::{Epoch, OsdId, PoolId, SnapId};
-use mon::core::cluster_state::Role;
+use mon::state::Role;
 use serde_json::json;
 use state::StateStore;
 use support::*;
@@ -356,7 +356,7 @@ fn the_state_of_an_earlier_release_opens() {
         assert_eq!(ask(&mut store, state::Op::Txn(t)), state::Outcome::Committed);
     }
     let now = base::Now { mono: base::Mono(1), wall: base::Utime { sec: 1_800_000_000, nsec: 0 } };
-    let mut c = Cluster::on(store, mon::core::options::MonOptions::default(), now);
+    let mut c = Cluster::on(store, mon::state::options::MonOptions::default(), now);
     for round in 0..2 {
         let admin = c.admin();
         assert!(c.map().pool_by_name("p8").is_some() && c.map().pool_by_name("p3").is_none());

@@ -3,8 +3,8 @@
 mod support;
 
 use base::{AuthName, EntityKind};
-use mon::core::cluster_state::{AuthEntry, Role};
 use mon::core::session::Peer;
+use mon::state::{AuthEntry, Role};
 use serde_json::json;
 use support::*;
 use wire::msg::*;

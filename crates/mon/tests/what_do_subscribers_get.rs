@@ -3,8 +3,8 @@
 mod support;
 
 use base::{Epoch, OsdId};
-use mon::core::cluster_state::Role;
-use mon::core::options::MonOptions;
+use mon::state::Role;
+use mon::state::options::MonOptions;
 use serde_json::json;
 use support::*;
 use wire::Features;

@@ -19,7 +19,7 @@ use crate::world::{Ctx, World};
 use base::{AddrVec, Epoch};
 use bytes::Bytes;
 use cluster::OsdMap;
-use mon::core::fs::map as fsmap;
+use mon::state::fs::map as fsmap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use wire::types::{MdsMap, mds_state};

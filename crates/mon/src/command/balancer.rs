@@ -1,10 +1,10 @@
 //! Commands of the balancer. The run is in `core::balance`, the optimizer in `mgr::balance`.
 
-use super::json::J;
 use super::{Cmd, Ctx, Refused, Res, cmd, committed, flag as cf, invalid, plain, refuse};
 use crate::core::balance::{self, NotNow};
-use crate::core::cluster_state::{CommandEffect, CommandOutcome, ConfigKey};
+use crate::json::J;
 use crate::obj;
+use crate::state::{CommandEffect, CommandOutcome, ConfigKey};
 use base::{PgId, PoolId, Utime, errno};
 use mgr::balance::{BalancerChange, Figures, Metric, NamedPlan, Score, Spread, score};
 use std::collections::BTreeSet;

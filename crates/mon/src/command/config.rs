@@ -1,13 +1,12 @@
 //! The central configuration: options by section and mask, their history, and the options in effect for an entity.
 
-use super::json::J;
-use super::option_table;
 use super::secret::{shown, shown_all};
 use super::text::{Column, Left, Table, objects};
-use super::{Cmd, Ctx, Refused, Res, cmd, committed, config_help, flag as cf, invalid, plain, refuse};
-use crate::core::cluster_state::{ClusterState, CommandOutcome, ConfigKey};
-use crate::core::config::{Section, Subject, parse_section, resolve};
+use super::{Cmd, Ctx, Refused, Res, cmd, committed, config_help, flag as cf, invalid, option_table, plain, refuse};
+use crate::json::J;
 use crate::obj;
+use crate::state::config::{Section, Subject, parse_section, resolve};
+use crate::state::{ClusterState, CommandOutcome, ConfigKey};
 use base::{AuthName, EntityKind, OsdId, errno};
 use cluster::crush::DEFAULT_TYPES;
 use cluster::option_texts;
@@ -401,7 +400,7 @@ fn assimilate(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         return Ok(out);
     }
     c.pending.config_reason = "assimilate-conf".into();
-    Ok(CommandOutcome { when: crate::core::cluster_state::When::Committed, ..out })
+    Ok(CommandOutcome { when: crate::state::When::Committed, ..out })
 }
 
 fn history(c: &mut Ctx<'_>) -> Res<CommandOutcome> {

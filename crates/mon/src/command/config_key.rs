@@ -1,10 +1,9 @@
 //! The key-value store for daemons, modules and scripts.
 
-use super::json::J;
-use super::rehearse_steps;
-use super::{Cmd, Ctx, Res, cmd, committed, done, flag as cf, refuse};
-use crate::core::cluster_state::CommandOutcome;
+use super::{Cmd, Ctx, Res, cmd, committed, done, flag as cf, refuse, rehearse_steps};
+use crate::json::J;
 use crate::obj;
+use crate::state::CommandOutcome;
 use base::errno;
 use bytes::Bytes;
 

@@ -4,10 +4,10 @@
 //! Daemons of this program post no reports: the reason why one ended is in its log. So the list holds crashes of
 //! Ceph's daemons, and of other programs that post here.
 
-use super::json::J;
 use super::text::{Left, Table};
 use super::{Cmd, Ctx, Res, cmd, committed, done, flag as cf, invalid, plain, refuse};
-use crate::core::cluster_state::{ClusterState, CommandOutcome};
+use crate::json::J;
+use crate::state::{ClusterState, CommandOutcome};
 use base::{Now, Utime, errno};
 use bytes::Bytes;
 use serde_json::Value;

@@ -3,7 +3,7 @@
 use super::crush_edit::{put, refused};
 use super::profile::{Profile, Shape};
 use super::{Cmd, Ctx, Res, cmd, committed, done, invalid, refuse};
-use crate::core::cluster_state::CommandOutcome;
+use crate::state::CommandOutcome;
 use base::errno;
 use cluster::crush::{CrushError, CrushMap, RuleSpec};
 use cluster::pool::kind;

@@ -1,8 +1,8 @@
 //! Commands of the console (`dashboard`): its certificate. The console itself is `host::console`.
 
 use super::{Cmd, Ctx, Res, cmd, committed, flag as cf, invalid, refuse};
-use crate::core::cluster_state::CommandOutcome;
 use crate::core::mgr::{CERTIFICATE, PRIVATE_KEY};
+use crate::state::CommandOutcome;
 use base::errno;
 
 /// Commands of this module.

@@ -1,8 +1,8 @@
 //! `get_command_descriptions` and the few commands that describe the program itself.
 
 use super::{Cmd, Ctx, Res, cmd, commands, flag, plain, sig};
-use crate::core::cluster_state::{CommandOutcome, Role};
 use crate::obj;
+use crate::state::{CommandOutcome, Role};
 use std::collections::BTreeSet;
 
 /// The command that needs no caps.

@@ -2,12 +2,12 @@
 //! the life expectancy that is set for them.
 
 use super::device_life::{Life, lives, shown};
-use super::json::J;
 use super::text::{Left, Right, Table};
 use super::versions::metadata;
 use super::{Cmd, Ctx, Res, cmd, flag as cf, refuse};
-use crate::core::cluster_state::CommandOutcome;
+use crate::json::J;
 use crate::obj;
+use crate::state::CommandOutcome;
 use base::{Utime, errno};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -6,8 +6,8 @@ use super::device::devices;
 use super::health::Severity::{self, Warn};
 use super::rbd::host;
 use super::{Cmd, Ctx, Res, cmd, flag as cf, plain, refuse};
-use crate::core::cluster_state::{ClusterState, CommandEffect, CommandOutcome};
 use crate::obj;
+use crate::state::{ClusterState, CommandEffect, CommandOutcome};
 use base::{OsdId, errno};
 use mgr::host::LIGHTS;
 use serde_json::Value;
@@ -37,7 +37,7 @@ fn lit(state: &ClusterState, kind: &str) -> BTreeSet<String> {
 }
 
 fn ls(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    let list = |kind: &str| lit(c.state, kind).into_iter().collect::<super::json::J>();
+    let list = |kind: &str| lit(c.state, kind).into_iter().collect::<crate::json::J>();
     plain(obj! { "fault": list("fault"), "ident": list("ident") }.pretty())
 }
 

@@ -1,11 +1,11 @@
 //! `df`: space of the cluster, of device classes and of pools.
 
-use super::json::J;
 use super::text::{Align, Left, Right, Table};
 use super::units::{bytes, count, unsigned};
 use super::{Cmd, Ctx, Res, cmd};
-use crate::core::cluster_state::CommandOutcome;
+use crate::json::J;
 use crate::obj;
+use crate::state::CommandOutcome;
 use base::PoolId;
 use cluster::PgPool;
 use mgr::stats::space::{self, PoolUsage};

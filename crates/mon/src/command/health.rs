@@ -1,10 +1,10 @@
 //! `health`: its rendering, and mutes. [`checks`] computes the alerts.
 
-use super::json::J;
 use super::units::age;
 use super::{Cmd, Ctx, Refused, Res, cmd, committed};
-use crate::core::cluster_state::{ClusterState, CommandOutcome, Mute};
+use crate::json::J;
 use crate::obj;
+use crate::state::{ClusterState, CommandOutcome, Mute};
 use base::{Now, Utime, errno};
 use std::collections::BTreeMap;
 use std::time::Duration;

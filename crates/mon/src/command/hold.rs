@@ -4,7 +4,7 @@
 use super::args::parse_osd;
 use super::osd_show::flag_names;
 use super::{Cmd, Ctx, Res, cmd, committed, flag as cf, invalid, plain};
-use crate::core::cluster_state::CommandOutcome;
+use crate::state::CommandOutcome;
 use base::OsdId;
 use cluster::osdmap::{map_flag, osd_state};
 

@@ -4,9 +4,9 @@
 //! A row shows its PG at the time at which the row is made. The text around the rows (sums, pools, OSDs) shows the time
 //! of the command.
 
-use super::json::J;
 use super::text::Table;
-use crate::core::cluster_state::ClusterState;
+use crate::json::{Element, J};
+use crate::state::ClusterState;
 use base::{OsdId, PgId, PoolId};
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -24,17 +24,6 @@ pub(super) const HOLE: &str = "\0";
 pub(super) type Keep = Rc<dyn Fn(PgId, &PgStat) -> bool>;
 /// Makes the cells of a PG's row.
 pub(super) type Cells = Rc<dyn Fn(PgId, &PgStat) -> Vec<String>>;
-
-/// Format of the elements of a list in a tree.
-#[derive(Clone, Debug)]
-pub(super) enum Element {
-    /// JSON on one line.
-    Compact,
-    /// JSON, indented by this many steps.
-    Pretty(usize),
-    /// XML with this name.
-    Xml(String),
-}
 
 /// A part of the output; parts are made in order.
 #[derive(Clone)]
@@ -176,7 +165,7 @@ impl Listing {
             return (n, Some(Part::Elements(how, row, keep)));
         }
         if let (Element::Pretty(depth), true) = (&how, self.written > 0) {
-            super::json::indent(&mut self.out, depth.saturating_sub(1));
+            crate::json::indent(&mut self.out, depth.saturating_sub(1));
         }
         if !matches!(how, Element::Xml(_)) {
             self.out.push(']');

@@ -2,7 +2,7 @@
 //! keys, and an entity `client.osd-lockbox.UUID` that may read it and nothing else.
 
 use super::{Ctx, Refused, Res, refuse};
-use crate::core::cluster_state::AuthEntry;
+use crate::state::AuthEntry;
 use base::id::Uuid;
 use base::{AuthName, EntityKind, errno};
 use bytes::Bytes;

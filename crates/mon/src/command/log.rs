@@ -1,10 +1,10 @@
 //! The cluster log.
 
-use super::json::J;
 use super::{Cmd, Ctx, Res, cmd, committed};
-use crate::core::cluster_state::CommandOutcome;
-use crate::core::log::Prio;
+use crate::json::J;
 use crate::obj;
+use crate::state::CommandOutcome;
+use crate::state::log::Prio;
 use wire::types::LogEntry;
 
 /// Commands of this module.

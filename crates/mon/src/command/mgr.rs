@@ -1,12 +1,12 @@
 //! Commands on the manager map. The monitor's own process serves the manager role; a separate `ceph-mgr` may take it
 //! over.
 
-use super::json::J;
 use super::osd_show::{addrvec, legacy_addr};
 use super::{Cmd, Ctx, Res, cmd, committed, done, flag as cf, invalid, refuse, status};
-use crate::core::cluster_state::{ClusterState, CommandOutcome, SessionSummary};
 use crate::core::mgr::{CONSOLE, METRICS};
+use crate::json::J;
 use crate::obj;
+use crate::state::{ClusterState, CommandOutcome, SessionSummary};
 use base::{AddrVec, EntityKind, errno};
 use wire::types::{ModuleInfo, ModuleOption};
 

@@ -26,7 +26,6 @@
 //!     with an errno and a text that says so.
 
 pub mod args;
-pub mod json;
 pub mod sig;
 pub mod text;
 
@@ -95,16 +94,16 @@ pub(crate) use rbd::MODULE as IMAGES_MODULE;
 pub use render::Format;
 pub(crate) use versions::VERSION;
 
-use crate::core::access::Principal;
-use crate::core::cluster_state::{ClusterState, CommandOutcome, Pending, Role, SessionInfo};
-use crate::core::ops::OpTracker;
+use crate::json::J;
 use crate::obj;
+use crate::state::access::Principal;
+use crate::state::ops::OpTracker;
+use crate::state::{ClusterState, CommandOutcome, Pending, Role, SessionInfo};
 use args::{Args, Given};
 use base::{Now, errno};
 use bytes::Bytes;
 use cluster::caps::Need;
 use cluster::{Incremental, OsdMap};
-use json::J;
 pub(crate) use osd_map::has_twice;
 use render::plain;
 use sig::Sig;

@@ -2,10 +2,10 @@
 //!
 //! Queries get a true answer ("there is none") in the form scripts expect.
 
-use super::json::J;
 use super::{Cmd, Ctx, Res, cmd, flag as cf, plain, refuse};
-use crate::core::cluster_state::CommandOutcome;
+use crate::json::J;
 use crate::obj;
+use crate::state::CommandOutcome;
 use base::errno;
 
 /// Commands of this module.

@@ -1,11 +1,11 @@
 //! Commands on monitors. Several monitors share a state in etcd: the running ones are the quorum, and one is enough.
 //! The monmap of a monitor that does not share its state never changes.
 
-use super::json::J;
 use super::osd_show::addrvec;
 use super::{Cmd, Ctx, Res, cmd, committed, done, flag as cf, invalid, refuse};
-use crate::core::cluster_state::{CommandEffect, CommandOutcome};
+use crate::json::J;
 use crate::obj;
+use crate::state::{CommandEffect, CommandOutcome};
 use base::{AddrKind, AddrVec, EntityAddr, errno};
 use cluster::{MonInfo, MonMap, release};
 use std::net::{IpAddr, SocketAddr};

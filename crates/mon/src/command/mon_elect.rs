@@ -6,7 +6,7 @@
 
 use super::mon::{FEATURES, next};
 use super::{Cmd, Ctx, Res, cmd, committed, done, invalid, refuse};
-use crate::core::cluster_state::CommandOutcome;
+use crate::state::CommandOutcome;
 use base::errno;
 use cluster::MonMap;
 use cluster::monmap::election;

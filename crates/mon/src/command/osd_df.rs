@@ -1,12 +1,12 @@
 //! `osd df`, `osd perf`, `osd status`, `osd blocked-by`: space, latencies, load and peering of each OSD.
 
-use super::json::J;
 use super::osd_tree::{Node, class, crush_weight, node_tree, nodes, put_children, stray, type_name, weight_text};
 use super::text::{Column, Left, Right, Table, objects};
 use super::units::{bytes, unsigned};
 use super::{Cmd, Ctx, Res, cmd, flag, invalid, plain};
-use crate::core::cluster_state::CommandOutcome;
+use crate::json::J;
 use crate::obj;
+use crate::state::CommandOutcome;
 use base::OsdId;
 use cluster::OsdMap;
 use cluster::osdmap::WEIGHT_IN;

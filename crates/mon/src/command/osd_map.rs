@@ -1,10 +1,10 @@
 //! Changes of placement and of the map's settings: temporary sets and primaries, blocklist, ratios, required releases.
 
-use super::json::J;
 use super::osd_show::plain_addr;
 use super::units::short;
 use super::{Cmd, Ctx, Refused, Res, cmd, committed, done, flag as cf, invalid, refuse};
-use crate::core::cluster_state::CommandOutcome;
+use crate::json::J;
+use crate::state::CommandOutcome;
 use base::{AddrKind, EntityAddr, OsdId, PgId, Utime, errno};
 use cluster::osdmap::AddrKey;
 use cluster::{CrushMap, Incremental, OsdMap, release};

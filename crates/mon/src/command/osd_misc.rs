@@ -1,7 +1,7 @@
 //! OSD commands of Ceph that this program refuses, each with a reason: cache tiering, stretch pools.
 
 use super::{Cmd, Ctx, Res, cmd, flag as cf, refuse};
-use crate::core::cluster_state::CommandOutcome;
+use crate::state::CommandOutcome;
 use base::errno;
 
 const TIERS: &str = "make and use cache tiers (not supported)";

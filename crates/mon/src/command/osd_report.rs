@@ -5,9 +5,9 @@
 use super::hold::set_state;
 use super::osd_life::existing;
 use super::{Cmd, Ctx, Res, cmd, committed, done, flag as cf, refuse};
-use crate::core::cluster_state::CommandOutcome;
-use crate::core::log::Prio;
 use crate::core::may_mark_down;
+use crate::state::CommandOutcome;
+use crate::state::log::Prio;
 use base::{EntityKind, OsdId, errno};
 use cluster::osdmap::osd_state;
 use wire::types::pg_state;

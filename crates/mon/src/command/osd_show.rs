@@ -1,10 +1,10 @@
 //! Commands that show the OSD map: `osd dump`, `osd stat`, `osd ls`, `osd find`, `osd map`, `osd getmap`, ….
 
-use super::json::J;
 use super::units::{age, short};
 use super::{Cmd, Ctx, Refused, Res, cmd, flag, plain, refuse};
-use crate::core::cluster_state::{CommandOutcome, When};
+use crate::json::J;
 use crate::obj;
+use crate::state::{CommandOutcome, When};
 use base::{AddrKind, AddrVec, EntityAddr, Epoch, OsdId, PgId, PoolId, Utime, errno};
 use bytes::Bytes;
 use cluster::interval_set::IntervalSet;

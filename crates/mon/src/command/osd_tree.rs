@@ -1,11 +1,11 @@
 //! Commands that show the CRUSH hierarchy as a tree: `osd tree`, `osd tree-from`, `osd crush tree`, `osd ls-tree`.
 
-use super::json::J;
 use super::osd_show::{Wanted, wanted};
 use super::text::{Align, Left, Right, Table};
 use super::{Cmd, Ctx, Res, cmd, invalid, refuse};
-use crate::core::cluster_state::CommandOutcome;
+use crate::json::J;
 use crate::obj;
+use crate::state::CommandOutcome;
 use base::{OsdId, PoolId, errno};
 use cluster::OsdMap;
 use cluster::crush::{CHOOSE_ARGS_COMPAT, CrushMap, MAX_DEPTH, WEIGHT_ONE};

@@ -5,8 +5,8 @@
 
 use super::osd_map::{has_twice, osds, pg, text};
 use super::{Cmd, Ctx, Res, cmd, committed, invalid, refuse};
-use crate::core::cluster_state::CommandOutcome;
 use crate::core::pg_num::is_merged;
+use crate::state::CommandOutcome;
 use base::{OsdId, PgId, errno};
 use cluster::osdmap::RuleOsds;
 use cluster::{OsdMap, release};

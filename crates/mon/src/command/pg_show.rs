@@ -1,13 +1,13 @@
 //! Commands that show PG and OSD statistics: `pg dump` in all its forms, the `pg ls` family, `pg dump_stuck`.
 
-use super::json::J;
 use super::listing::{HOLE, Keep, Part};
 use super::osd_show::stamp;
 use super::text::{Align, Column, Left, Right, Table};
 use super::units::{age, bytes, unsigned};
 use super::{Cmd, Ctx, Res, cmd, flag as cf, invalid, plain, refuse};
-use crate::core::cluster_state::CommandOutcome;
+use crate::json::J;
 use crate::obj;
+use crate::state::CommandOutcome;
 use base::{OsdId, PgId, PoolId, Utime, errno};
 use mgr::stats::space;
 use std::rc::Rc;

@@ -1,8 +1,8 @@
 //! `osd pool application`: the applications that use a pool, with their metadata.
 
-use super::json::J;
 use super::{Cmd, Ctx, Refused, Res, cmd, committed, done, invalid, plain, refuse};
-use crate::core::cluster_state::CommandOutcome;
+use crate::json::J;
+use crate::state::CommandOutcome;
 use base::errno;
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! Making, removing and renaming pools.
 
 use super::{Cmd, Ctx, Refused, Res, cmd, committed, done, flag as cf, invalid, refuse};
-use crate::core::cluster_state::{CommandEffect, CommandOutcome};
+use crate::state::{CommandEffect, CommandOutcome};
 use base::{OsdId, PoolId, errno};
 use cluster::pool::{POOL_OPT_NAMES, PgPool, PoolOpt, autoscale, flag, kind};
 use cluster::{CrushMap, OsdMap};

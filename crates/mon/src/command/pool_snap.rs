@@ -1,7 +1,7 @@
 //! Pool snapshots.
 
 use super::{Cmd, Ctx, Res, cmd, committed, done, invalid, refuse};
-use crate::core::cluster_state::CommandOutcome;
+use crate::state::CommandOutcome;
 use base::{SnapId, errno};
 use cluster::pool::{PoolSnap, flag};
 

@@ -4,7 +4,7 @@
 //! no client. Work that needs all of librbd is refused; the operator runs the `rbd` command for it.
 
 use super::{Cmd, Ctx, Refused, Res, cmd, committed, flag as cf, invalid, plain, refuse};
-use crate::core::cluster_state::{ClusterState, CommandOutcome, ConfigKey, HostJob};
+use crate::state::{ClusterState, CommandOutcome, ConfigKey, HostJob};
 use base::{errno, errno::Errno};
 use std::collections::BTreeMap;
 

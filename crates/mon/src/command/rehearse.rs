@@ -7,12 +7,12 @@
 //!  1. The sender must have the rights of each command. Its output is not in the answer, only its errno and status line.
 //!  2. Nothing is proposed, and no effect of a command is carried out.
 
-use super::json::J;
 use super::{Cmd, Ctx, Parsed, Refused, Request, Res, cmd, parse, refuse, run};
 use crate::core::balance;
-use crate::core::cluster_state::{CommandOutcome, Pending, Role, When};
 use crate::core::growth::may_hold;
+use crate::json::J;
 use crate::obj;
+use crate::state::{CommandOutcome, Pending, Role, When};
 use base::errno;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;

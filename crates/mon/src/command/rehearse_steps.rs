@@ -10,8 +10,8 @@
 
 use super::rehearse::is_of_map;
 use super::{Cmd, Ctx, Refused, Request, Res, cmd, committed, invalid, parse, refuse, run};
-use crate::core::cluster_state::{ClusterState, CommandEffect, CommandOutcome, Pending, Role, When};
-use crate::core::log::Prio;
+use crate::state::log::Prio;
+use crate::state::{ClusterState, CommandEffect, CommandOutcome, Pending, Role, When};
 use base::{PgId, errno};
 use bytes::Bytes;
 use cluster::osdmap::CANONICAL;
@@ -165,7 +165,7 @@ fn note(c: &mut Ctx<'_>, line: String) {
 }
 
 /// Runs the command on a proposal of its own, and gives its change of the map, its log lines and its status line.
-fn changed(c: &mut Ctx<'_>) -> Res<(Incremental, Vec<crate::core::log::LogEntry>, String)> {
+fn changed(c: &mut Ctx<'_>) -> Res<(Incremental, Vec<crate::state::log::LogEntry>, String)> {
     let p = parse(&[c.args.str("cmd")?], Role::Mon)?;
     if !is_of_map(&p) || p.sig.prefix.starts_with("rehearse ") {
         return refuse(errno::EOPNOTSUPP, format!("'{}' is no command that changes the OSD map", p.sig.prefix));

@@ -10,10 +10,10 @@
 //! A status line is put beside any of them: `CommandOutcome { rs, ..c.tree(…).text(…)? }`. Where Ceph's answers
 //! differ between formats in more than their form (line breaks, an errno), the difference has a function here.
 
-use super::json::{self, J};
-use super::listing::{Element, HOLE, Keep, Listing, Part};
+use super::listing::{HOLE, Keep, Listing, Part};
 use super::{Ctx, Res};
-use crate::core::cluster_state::CommandOutcome;
+use crate::json::{self, Element, J};
+use crate::state::CommandOutcome;
 use base::PgId;
 use std::borrow::Borrow;
 use std::collections::BTreeMap;

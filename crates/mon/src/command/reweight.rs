@@ -2,7 +2,7 @@
 //! (`reweight::by_utilization`). The balancer does better; scripts and habits use these.
 
 use super::{Cmd, Ctx, Res, cmd, flag as cf, invalid, plain, refuse};
-use crate::core::cluster_state::{CommandOutcome, When};
+use crate::state::{CommandOutcome, When};
 use base::{OsdId, PgId, PoolId, errno};
 use cluster::OsdMap;
 use cluster::osdmap::WEIGHT_IN;

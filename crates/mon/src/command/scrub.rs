@@ -2,7 +2,7 @@
 
 use super::args::parse_osd;
 use super::{Cmd, Ctx, Res, cmd, done, flag as cf, invalid, refuse};
-use crate::core::cluster_state::{CommandEffect, CommandOutcome};
+use crate::state::{CommandEffect, CommandOutcome};
 use base::{OsdId, PgId, errno};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::WireMessage;

@@ -6,7 +6,7 @@
 //! command line against them.
 
 use super::args::{self, Args, Given, Value};
-use super::json::J;
+use crate::json::J;
 use crate::obj;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;

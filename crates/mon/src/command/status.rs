@@ -1,13 +1,13 @@
 //! `status` (the text of `ceph -s`), quorum and monitor status, `report`.
 
 use super::health::{Health, Severity};
-use super::json::J;
 use super::units::{age, bytes, count, unsigned};
 use super::versions::{VERSION_SHORT, metadata};
 use super::{Cmd, Ctx, Res, cmd, flag, osd_show, plain};
 use crate::core::clocks::{Difference, clock_drift_allowed};
-use crate::core::cluster_state::CommandOutcome;
+use crate::json::J;
 use crate::obj;
+use crate::state::CommandOutcome;
 use base::{PoolId, Utime};
 use cluster::OsdMap;
 use mgr::stats::{PgStats, Rate, space};

@@ -1,10 +1,10 @@
 //! `ceph tell mon.x …` and `ceph tell mgr.x …`: commands to one process rather than to the cluster.
 
-use super::json::J;
 use super::{Cmd, Ctx, Res, cmd, done, flag as cf, invalid, option_table, refuse};
-use crate::core::cluster_state::{CommandEffect, CommandOutcome, HostJob};
-use crate::core::options::MonOptions;
+use crate::json::J;
 use crate::obj;
+use crate::state::options::MonOptions;
+use crate::state::{CommandEffect, CommandOutcome, HostJob};
 use base::errno;
 use cluster::settings::Settings;
 

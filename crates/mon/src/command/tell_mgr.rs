@@ -1,9 +1,9 @@
 //! Commands to the manager role as a process: `ceph tell mgr.X …` and its admin socket.
 
-use super::json::J;
 use super::{Cmd, Ctx, Res, cmd, flag as cf, invalid};
-use crate::core::cluster_state::CommandOutcome;
+use crate::json::J;
 use crate::obj;
+use crate::state::CommandOutcome;
 use base::{OsdId, Utime};
 
 /// Commands of this module.

@@ -3,7 +3,7 @@
 //! A table with rows of one kind is declared as a list of [`Column`]s. A column has a heading, an alignment, a
 //! function that makes a cell from a row, and optionally the JSON field for programs ([`Table::of`], [`objects`]).
 
-use super::json::J;
+use crate::json::J;
 use std::ops::Range;
 
 /// Alignment of a cell.

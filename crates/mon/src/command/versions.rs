@@ -1,9 +1,9 @@
 //! Versions and features of daemons and clients, and the metadata that daemons report.
 
-use super::json::J;
 use super::{Cmd, Ctx, Refused, Res, cmd, refuse};
-use crate::core::cluster_state::{CommandOutcome, Role};
+use crate::json::J;
 use crate::obj;
+use crate::state::{CommandOutcome, Role};
 use base::{EntityKind, errno};
 use std::collections::BTreeMap;
 

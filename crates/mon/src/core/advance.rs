@@ -6,7 +6,7 @@
 //!     processes that are gone. OSDs that run boot again.
 //!  2. The new epoch and its bounds become visible together.
 //!  3. No global id is given out that may be in use, and for a while clients keep theirs without their tickets
-//!     ([`super::lost_tickets`]): the keys that sealed these may be missing.
+//!     ([`crate::state::lost_tickets`]): the keys that sealed these may be missing.
 
 use std::collections::BTreeMap;
 
@@ -19,9 +19,9 @@ use wire::Decode;
 
 use super::batch::Batch;
 use super::load::{LoadError, bounds};
-use super::lost_tickets;
-use super::maps::{StoredMaps, below};
-use super::records::{Bounds, key, value};
+use crate::state::lost_tickets;
+use crate::state::maps::{StoredMaps, below};
+use crate::state::records::{Bounds, key, value};
 
 /// Epochs by which a state advances unless told otherwise: more than any cluster makes in a year of backups.
 pub const ADVANCE: u32 = 1_000_000;

@@ -14,10 +14,10 @@ use std::time::Duration;
 use base::{AuthName, Mono};
 
 use super::MonCore;
-use super::cluster_state::SessionInfo;
-use super::log::Prio;
 use super::session::ConnKey;
 use crate::command::Parsed;
+use crate::state::SessionInfo;
+use crate::state::log::Prio;
 
 /// Length of a window, in which repeats are merged.
 const WINDOW: Duration = Duration::from_secs(60);

@@ -10,7 +10,7 @@ use auth::{AuthHost, CryptoKey, EntityAuth, Method, ServiceKeys};
 use base::{AuthName, EntityKind, Utime};
 
 use super::MonCore;
-use super::cluster_state::SessionSummary;
+use crate::state::SessionSummary;
 
 /// The view of keys and caps for handshakes of the monitor or of the manager role.
 pub struct MonAuthHost {
@@ -85,7 +85,7 @@ impl AuthHost for View<'_> {
         let state = &self.core.state;
         // Nobody takes the id of a client that is here.
         let of_another = |s: &SessionSummary| s.global_id == global_id && s.name != *name;
-        super::lost_tickets::holds(state.lost_tickets, now) && !state.sessions.values().any(of_another)
+        crate::state::lost_tickets::holds(state.lost_tickets, now) && !state.sessions.values().any(of_another)
     }
 
     fn ticket_ttl(&self, service: EntityKind) -> Duration {

@@ -9,10 +9,10 @@
 //!  2. An item is changed only if it is as it was when its PG was placed.
 
 use super::MonCore;
-use super::cluster_state::{ClusterState, Pending};
-use super::log::Prio;
 use crate::command::config::mgr_options;
 use crate::command::rehearse_steps::KEY as REHEARSED;
+use crate::state::log::Prio;
+use crate::state::{ClusterState, Pending};
 use base::{OsdId, PgId, PoolId, errno};
 use cluster::osdmap::osd_state;
 use cluster::{OsdMap, PgPool, release};

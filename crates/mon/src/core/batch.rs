@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use state::{MAX_TXN_BYTES, MAX_TXN_OPS, MAX_VALUE, Range, Write};
 
-use super::records::{Pieces, key};
+use crate::state::records::{Pieces, key};
 
 /// Most writes of one part: the store's bound less the writes that `commit` adds to each.
 const PART_OPS: usize = MAX_TXN_OPS - 8;

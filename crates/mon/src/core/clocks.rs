@@ -10,8 +10,8 @@ use std::time::Duration;
 use base::{AddrVec, Mono, Now, Utime};
 
 use super::MonCore;
-use super::cluster_state::ClusterState;
 use crate::command::config::mon_option;
+use crate::state::ClusterState;
 
 /// The difference between another monitor's clock and the leader's.
 #[derive(Clone, Copy, Debug, PartialEq)]

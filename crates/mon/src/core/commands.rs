@@ -7,13 +7,13 @@ use wire::msg::{MCommand, MCommandReply, MMgrCommand, MMgrCommandReply, MMonComm
 use wire::types::{PaxosHeader, Text};
 use wire::{Message, WireMessage};
 
-use super::access::{Access, Principal};
-use super::cluster_state::{CommandEffect, CommandOutcome, Pending, Role, SessionInfo, When};
 use super::fetch::Fetch;
 use super::session::ConnKey;
 use super::waiter::{CommandReply, Waiter};
 use super::{Effect, JOBS, MonCore, audit};
 use crate::command::{self, Parsed};
+use crate::state::access::{Access, Principal};
+use crate::state::{CommandEffect, CommandOutcome, Pending, Role, SessionInfo, When};
 
 impl MonCore {
     /// Handles a command to the monitor.

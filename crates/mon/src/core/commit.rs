@@ -16,11 +16,11 @@ use wire::Decode;
 use wire::types::MgrMap;
 
 use super::batch::Parts;
-use super::cluster_state::{AuthEntry, ConfigChange, Pending};
 use super::propose::{CONFIG_HISTORY_KEEP, NewMap};
-use super::records::{Bounds, key, value};
 use super::waiter::Waiter;
 use super::{Effect, MonCore};
+use crate::state::records::{Bounds, key, value};
+use crate::state::{AuthEntry, ConfigChange, Pending};
 
 /// The transactions of a proposal, and their progress.
 pub(super) struct Attempt {

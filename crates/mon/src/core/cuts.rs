@@ -18,8 +18,8 @@ use base::{Epoch, OsdId};
 use wire::types::{PgStat, pg_state};
 
 use super::MonCore;
-use super::cluster_state::ClusterState;
-use super::log::Prio;
+use crate::state::ClusterState;
+use crate::state::log::Prio;
 
 /// Time past the grace before a link counts as cut: reports by other OSDs may come, which tell of an OSD.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);

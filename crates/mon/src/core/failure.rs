@@ -9,7 +9,7 @@ use std::time::Duration;
 use base::{Epoch, OsdId, Utime};
 use cluster::osdmap::{OsdMap, OsdXinfo};
 
-use super::options::MonOptions;
+use crate::state::options::MonOptions;
 
 /// Time after which half of an OSD's laggy history is forgotten (`mon_osd_laggy_halflife`).
 pub(super) const LAGGY_HALFLIFE: Duration = Duration::from_secs(3600);

@@ -8,10 +8,10 @@ use state::{Entry, Op, Outcome, Range, StateError};
 use wire::Message;
 
 use super::MonCore;
-use super::log::Prio;
-use super::maps::StoredMaps;
 use super::session::ConnKey;
 use super::subscribe::MAP_MESSAGE_BYTES;
+use crate::state::log::Prio;
+use crate::state::maps::StoredMaps;
 
 /// Most reads of the state store that one session may have in flight.
 const FETCHES: usize = 64;

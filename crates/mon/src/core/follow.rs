@@ -16,9 +16,9 @@ use bytes::Bytes;
 use state::{Event, Op, Range, Request, Token, WatchId};
 
 use super::front::Replica;
-use super::options::MonOptions;
 use super::reading::{Reading, Step};
-use super::records::key;
+use crate::state::options::MonOptions;
+use crate::state::records::key;
 
 /// Time after which a copy that lacks a known change is read again.
 const LAG: Duration = Duration::from_secs(3);
@@ -201,8 +201,8 @@ impl Follower {
 
 #[cfg(test)]
 mod tests {
-    use super::super::records::{FORMAT, key, value};
     use super::*;
+    use crate::state::records::{FORMAT, key, value};
     use cluster::MonMap;
     use state::simulated::{Cluster, Faults, SimulatedStore};
     use state::{Outcome, StateError, StateStore as _, Txn};

@@ -15,10 +15,10 @@ use cluster::MonMap;
 use state::{Change, Entry, Range};
 use wire::Decode;
 
-use super::cluster_state::{AuthEntry, ConfigDb, ConfigKey};
 use super::load::{LoadError, check_format};
-use super::options::MonOptions;
-use super::records::key;
+use crate::state::options::MonOptions;
+use crate::state::records::key;
+use crate::state::{AuthEntry, ConfigDb, ConfigKey};
 
 /// A front monitor's copy of a part of the state.
 pub struct Replica {
@@ -32,7 +32,7 @@ pub struct Replica {
     auth: BTreeMap<AuthName, AuthEntry>,
     config: ConfigDb,
     service_keys: ServiceKeys,
-    /// See [`super::lost_tickets`].
+    /// See [`crate::state::lost_tickets`].
     lost_tickets: Option<Utime>,
 }
 
@@ -118,7 +118,7 @@ impl Replica {
     /// Judges a client whose session opens, by this copy, and gives it the caps there. Error: the reason why the
     /// session is refused.
     pub fn judge(&self, who: &mut auth::Principal) -> Result<(), &'static str> {
-        super::elsewhere::judge(who, super::cluster_state::Role::Mon, self.options.cephx, self.auth.get(&who.name))
+        super::elsewhere::judge(who, crate::state::Role::Mon, self.options.cephx, self.auth.get(&who.name))
     }
 
     /// The key of an entity.
@@ -220,7 +220,7 @@ impl AuthHost for FrontAuth {
     }
 
     fn keeps_id_by_key(&self, _: &AuthName, _: u64, now: Utime) -> bool {
-        super::lost_tickets::holds(self.replica.borrow().lost_tickets, now)
+        crate::state::lost_tickets::holds(self.replica.borrow().lost_tickets, now)
     }
 
     fn ticket_ttl(&self, service: EntityKind) -> Duration {

@@ -8,8 +8,8 @@
 
 use super::MonCore;
 use super::balance::options;
-use super::cluster_state::ClusterState;
-use super::log::Prio;
+use crate::state::ClusterState;
+use crate::state::log::Prio;
 use base::PgId;
 use cluster::release;
 use mgr::balance::joins;

@@ -12,8 +12,8 @@ use std::time::Duration;
 use base::Mono;
 
 use super::MonCore;
-use super::log::Prio;
 use crate::command::{Checks, Severity};
+use crate::state::log::Prio;
 
 /// Seconds between two looks at the health.
 const LOOK_SECONDS: u64 = 5;

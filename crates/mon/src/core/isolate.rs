@@ -10,10 +10,10 @@ use state::{MAX_KEY, MAX_VALUE};
 
 use super::MonCore;
 use super::batch::Batch;
-use super::cluster_state::Pending;
-use super::records::{key, value};
 use super::session::ConnKey;
 use super::waiter::Waiter;
+use crate::state::Pending;
+use crate::state::records::{key, value};
 use wire::Message;
 
 /// True if the state store takes the record.

@@ -17,15 +17,14 @@ use state::{Entry, Range, Txn};
 use wire::types::{FsMap, MgrMap};
 use wire::{Decode, DecodeError, Features};
 
-use super::MonCore;
-use super::cluster_state::{AuthEntry, ClusterState, ConfigDb, ConfigKey, Pending, Role, StoreAnswers};
 use super::failure::FailureReports;
 use super::global_id::GlobalIds;
-use super::log::ClusterLog;
-use super::maps::{MapHistory, StoredMaps};
-use super::options::MonOptions;
-use super::purged;
-use super::records::{Bounds, CreatingPool, FEATURES, FORMAT, FORMAT_FEATURES, FORMAT_READ, key, value};
+use super::{MonCore, purged};
+use crate::state::log::ClusterLog;
+use crate::state::maps::{MapHistory, StoredMaps};
+use crate::state::options::MonOptions;
+use crate::state::records::{Bounds, CreatingPool, FEATURES, FORMAT, FORMAT_FEATURES, FORMAT_READ, key, value};
+use crate::state::{AuthEntry, ClusterState, ConfigDb, ConfigKey, Pending, Role, StoreAnswers};
 
 /// Number of incrementals read at start; older ones are read on demand.
 const INCREMENTALS_LOADED: u32 = 256;
@@ -204,7 +203,7 @@ impl Loaded {
             term: 0,
             separate_mgr: super::mgr_commands::SeparateMgr { is_to_be_asked: true, ..Default::default() },
             mgr_checks: BTreeMap::new(),
-            mons: super::cluster_state::Mons::default(),
+            mons: crate::state::Mons::default(),
             clocks: Default::default(),
             store: StoreAnswers::default(),
             cuts: super::cuts::Cuts::default(),
@@ -238,7 +237,7 @@ impl MonCore {
     ) -> Result<Self, LoadError> {
         let loaded = Loaded::read(records, maps, setup.name, setup.options, setup.random, now)?;
         let Loaded { state, service_keys, global_ids, bounds_revision, format, moved_purged } = loaded;
-        let state_log: Vec<_> = state.log.newest(super::log::KNOWN_LINES).cloned().collect();
+        let state_log: Vec<_> = state.log.newest(crate::state::log::KNOWN_LINES).cloned().collect();
         let mut instance = [0; 8];
         state.random.fill(&mut instance);
         let mut core = Self {
@@ -246,7 +245,7 @@ impl MonCore {
             pending: Pending::default(),
             waiters: Vec::new(),
             inflight: None,
-            intake: super::Intake { log_known: super::log::Known::of(&state_log), ..super::Intake::default() },
+            intake: super::Intake { log_known: crate::state::log::Known::of(&state_log), ..super::Intake::default() },
             answers: super::Answers::default(),
             refusals: super::audit::Refusals::default(),
             leaving: BTreeMap::new(),
@@ -274,7 +273,7 @@ impl MonCore {
             effects: Vec::new(),
             next_token: 1 << 32,
             ticks: Default::default(),
-            ops: super::ops::OpTracker::default(),
+            ops: crate::state::ops::OpTracker::default(),
             commits: (0, 0),
             now,
         };

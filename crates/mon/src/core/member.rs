@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use state::lease::Held;
 use state::{Compare, Entry, LeaseId, Op, Outcome, Range, Reply, Request, StateError, Txn, Write};
 
-use super::records::key;
+use crate::state::records::key;
 
 /// Time to live of a monitor's lease: about the time without a leader after one died.
 pub const LEASE: Duration = Duration::from_secs(4);

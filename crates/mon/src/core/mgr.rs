@@ -10,9 +10,9 @@ use wire::msg::{MMgrBeacon, MMgrClose, MMgrDigest, MMgrMap, MMgrOpen, MMgrReport
 use wire::types::{MgrMap, MgrStandbyInfo};
 
 use super::MonCore;
-use super::log::{LogEntry, Prio};
 use super::rights::AtManager;
 use super::session::{ConnKey, Session};
+use crate::state::log::{LogEntry, Prio};
 use ::mgr::manager::{Daemon, Reporter};
 
 /// Longest name of a service or daemon, in bytes.
@@ -343,7 +343,7 @@ impl MonCore {
         let json = |prefix: &str, me: &mut Self| -> Bytes {
             let cmd = serde_json::json!({ "prefix": prefix, "format": "json" }).to_string();
             let Some(mut info) = me.sessions.get(&c).map(|s| s.info(super::Role::Mon)) else { return Bytes::new() };
-            info.principal.access = super::access::Access::all();
+            info.principal.access = crate::state::access::Access::all();
             me.read_command(&info, &[cmd])
         };
         let mon_status_json = json("quorum_status", self);

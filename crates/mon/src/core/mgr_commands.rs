@@ -13,12 +13,12 @@ use mgr::host::forward::Forward;
 use std::collections::BTreeMap;
 use wire::types::MonCommand;
 
-use super::cluster_state::{ClusterState, Role, SessionInfo};
-use super::log::Prio;
 use super::waiter::CommandReply;
 use super::{Effect, JOBS, MonCore, audit};
 use crate::command;
-use crate::command::json::J;
+use crate::json::J;
+use crate::state::log::Prio;
+use crate::state::{ClusterState, Role, SessionInfo};
 
 /// Most commands that a manager may offer.
 const COMMANDS_MAX: usize = 4096;

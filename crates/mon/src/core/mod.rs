@@ -5,7 +5,6 @@
 //! on the state store. While that is in flight, messages that change something wait in order; queries are answered
 //! from the committed state. No client is told of a change before it is durable.
 
-pub mod access;
 pub mod advance;
 mod audit;
 mod auth_host;
@@ -13,10 +12,8 @@ mod awaited;
 pub mod balance;
 mod batch;
 pub mod clocks;
-pub mod cluster_state;
 mod commands;
 mod commit;
-pub mod config;
 pub mod cuts;
 mod deferred;
 mod devices;
@@ -32,15 +29,10 @@ mod health_log;
 mod isolate;
 mod listings;
 pub mod load;
-pub mod log;
-pub mod lost_tickets;
 mod made;
-pub mod maps;
 pub mod member;
 pub(crate) mod mgr;
 pub mod mgr_commands;
-pub mod ops;
-pub mod options;
 mod osd;
 mod overrides;
 mod perf;
@@ -50,7 +42,6 @@ mod propose;
 mod purged;
 mod query;
 pub mod reading;
-pub mod records;
 pub mod relay;
 mod revoke;
 pub mod rights;
@@ -60,20 +51,19 @@ mod subscribe;
 mod tick;
 pub mod turns;
 mod waiter;
-pub mod wrong_keys;
 
 pub(crate) use osd::may_mark_down;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use crate::state::ops::OpTracker;
+use crate::state::{ClusterState, Pending, Role};
 use auth::ServiceKeys;
 use base::{EntityKind, Epoch, Mono, Now, OsdId};
-use cluster_state::{ClusterState, Pending, Role};
 use deferred::Deferred;
 use failure::FailureReports;
 use global_id::GlobalIds;
-use ops::OpTracker;
 use propose::Inflight;
 use rights::{AtMonitor, Right};
 use session::{ConnKey, Peer, Session};
@@ -132,7 +122,7 @@ pub enum Effect {
     /// Send a request to the state store.
     Submit(Request),
     /// Run a command that needs a client of the cluster; answer with [`Event::Answer`] and the token.
-    Job(u64, cluster_state::HostJob),
+    Job(u64, crate::state::HostJob),
     /// Ask the separate manager; answer with [`Event::Answer`] and the token.
     Forward(u64, Box<::mgr::host::forward::Forward>),
     /// Stop the monitor: another one may write the state. The reason is for the log.
@@ -164,7 +154,7 @@ struct Intake {
     /// Messages that wait for their turn.
     turns: turns::Turns,
     /// Lines of the cluster log that senders may repeat.
-    log_known: log::Known,
+    log_known: crate::state::log::Known,
     /// Time of the last service map sent, and whether it has changed since.
     services_sent: (Option<Mono>, bool),
 }
@@ -199,7 +189,7 @@ pub struct MonCore {
     service_keys: Rc<std::cell::RefCell<ServiceKeys>>,
     global_ids: GlobalIds,
     /// Proofs in handshakes that concern the state.
-    proofs: std::cell::RefCell<wrong_keys::Proofs>,
+    proofs: std::cell::RefCell<crate::state::wrong_keys::Proofs>,
     leaving: revoke::Leaving,
     fetches: BTreeMap<u64, fetch::Gather>,
     jobs: BTreeMap<u64, waiter::CommandReply>,

@@ -5,7 +5,7 @@
 //! number.
 
 use super::MonCore;
-use super::log::Prio;
+use crate::state::log::Prio;
 use base::{Epoch, PgId};
 use cluster::Incremental;
 use cluster::osdmap::RuleOsds;

@@ -12,13 +12,12 @@
 //! tried later.
 
 use super::MonCore;
-use super::log::Prio;
 use super::session::ConnKey;
+use crate::state::log::Prio;
 use base::{Epoch, Mono, PgId, PoolId};
 use cluster::PgPool;
 use cluster::osdmap::interval::children;
-use cluster::pool::{PgMergeMeta, pg_mask, stable_mod};
-use cluster::pool::{autoscale, flag};
+use cluster::pool::{PgMergeMeta, autoscale, flag, pg_mask, stable_mod};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

@@ -12,11 +12,11 @@ use wire::types::PaxosHeader;
 use wire::{Encode, Features, Message, WireMessage};
 
 use super::MonCore;
-use super::access::Access;
-use super::cluster_state::{Role, When};
 use super::session::ConnKey;
 use super::waiter::Waiter;
 use crate::command;
+use crate::state::access::Access;
+use crate::state::{Role, When};
 
 /// Longest name of a pool or snapshot, in bytes.
 const MAX_NAME: usize = 2048;

@@ -15,14 +15,13 @@ use cluster::osdmap::{CANONICAL, osd_state};
 use cluster::{Incremental, MapError, OsdMap};
 use wire::types::LogEntry;
 
-use super::MonCore;
 use super::batch::Batch;
-use super::cluster_state::{ConfigChange, CreatingPg, Pending};
 use super::commit::Attempt;
-use super::maps::below;
-use super::purged;
-use super::records::{Bounds, CreatingPool, FORMAT, key, value};
 use super::waiter::Waiter;
+use super::{MonCore, purged};
+use crate::state::maps::below;
+use crate::state::records::{Bounds, CreatingPool, FORMAT, key, value};
+use crate::state::{ConfigChange, CreatingPg, Pending};
 
 /// Most epochs removed by one proposal.
 pub(super) const TRIM_BATCH: u32 = 250;
@@ -83,7 +82,7 @@ impl MonCore {
             let entry = self.pending.auth(&self.state, &name).filter(|e| e.pending_key.as_ref() == Some(&key));
             if let Some(caps) = entry.map(|e| e.caps.clone()) {
                 tracing::info!(entity = %name, "mon: the entity's pending key was used and replaces its key");
-                let new = super::cluster_state::AuthEntry { key, pending_key: None, caps };
+                let new = crate::state::AuthEntry { key, pending_key: None, caps };
                 self.pending.auth.insert(name, Some(new));
             }
         }

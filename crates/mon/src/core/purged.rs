@@ -13,7 +13,7 @@ use bytes::Bytes;
 use cluster::{IntervalSet, OsdMap, PgPool};
 
 use super::batch::Batch;
-use super::records::{key, value};
+use crate::state::records::{key, value};
 
 /// Ids of one record. Of these, every second one can begin a range, so a record has at most 8 KiB.
 const BLOCK: u64 = 1024;

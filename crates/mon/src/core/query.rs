@@ -6,21 +6,20 @@ use base::{EntityKind, EntityName, Epoch, PoolId};
 use bytes::Bytes;
 use cluster::caps::Need;
 use state::{Entry, Range};
-use wire::Decode;
-use wire::WireMessage;
 use wire::msg::{
     MAuth, MAuthReply, MConfig, MGetConfig, MGetPoolStats, MGetPoolStatsReply, MLog, MLogAck, MMonGetOsdMap,
     MMonGetPurgedSnaps, MMonGetPurgedSnapsReply, MMonGetVersion, MMonGetVersionReply, MPing, MStatfs, MStatfsReply,
 };
 use wire::types::{Intervals, PaxosHeader, Text};
+use wire::{Decode, WireMessage};
 
 use super::MonCore;
 use super::fetch::Fetch;
-use super::log;
-use super::records::key;
 use super::rights::Right;
 use super::session::ConnKey;
 use super::waiter::Waiter;
+use crate::state::log;
+use crate::state::records::key;
 use mgr::stats::space;
 
 /// Most epochs in the answer to one MON_GET_OSDMAP.

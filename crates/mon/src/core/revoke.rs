@@ -18,12 +18,12 @@ use std::time::Duration;
 
 use base::{AuthName, Mono};
 
-use super::access::Access;
-use super::cluster_state::{AuthEntry, Role};
 use super::elsewhere::has_key;
 use super::rights::Topic;
 use super::session::ConnKey;
 use super::{Effect, MonCore};
+use crate::state::access::Access;
+use crate::state::{AuthEntry, Role};
 
 /// Time for which a session that has just been answered stays connected, without any rights.
 const LINGER: Duration = Duration::from_secs(2);

@@ -13,7 +13,7 @@ use base::EntityKind;
 use cluster::caps::Need;
 use wire::{Message, WireMessage};
 
-use super::cluster_state::Role;
+use crate::state::Role;
 
 /// The right that a sender must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -240,7 +240,7 @@ impl Topic {
             w if w.starts_with("mdsmap.") => Self::MdsMap,
             w if w.starts_with("kv:") => Self::Kv,
             w => {
-                super::log::Prio::from_word(w.strip_prefix("log-")?)?;
+                crate::state::log::Prio::from_word(w.strip_prefix("log-")?)?;
                 Self::Log
             }
         })

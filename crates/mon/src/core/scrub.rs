@@ -11,12 +11,12 @@ use bytes::Bytes;
 use state::Entry;
 
 use super::MonCore;
-use super::cluster_state::ClusterState;
 use super::fetch::Fetch;
 use super::load::{self, Loaded};
-use super::log::Prio;
-use super::options::MonOptions;
 use super::session::ConnKey;
+use crate::state::ClusterState;
+use crate::state::log::Prio;
+use crate::state::options::MonOptions;
 
 /// Most reads of the state, if commits happen in between.
 const TRIES: u32 = 8;

@@ -6,9 +6,9 @@ use base::{AddrVec, EntityKind, EntityName, Epoch, OsdId, Utime};
 use cluster::caps::Need;
 use wire::Features;
 
-use super::access::Principal;
-use super::cluster_state::{Role, SessionInfo, SessionSummary};
 use super::rights::Right;
+use crate::state::access::Principal;
+use crate::state::{Role, SessionInfo, SessionSummary};
 
 /// A connection's key, chosen by the host.
 pub type ConnKey = u64;

@@ -19,12 +19,12 @@ use wire::types::{LogEntry, PaxosHeader, Text};
 use wire::{Encode, Features, Message, WireMessage};
 
 use super::MonCore;
-use super::config::{Subject, options_for};
 use super::fetch::Fetch;
-use super::log::Prio;
 use super::made::Key;
 use super::rights::Topic;
 use super::session::{ConnKey, MAX_SUBSCRIPTIONS, Sub};
+use crate::state::config::{Subject, options_for};
+use crate::state::log::Prio;
 
 /// Most bytes of maps in an OSD_MAP message; a single larger map is sent alone.
 pub(super) const MAP_MESSAGE_BYTES: usize = 10 << 20;

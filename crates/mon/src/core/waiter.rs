@@ -4,8 +4,8 @@ use base::{Epoch, OsdId};
 use bytes::Bytes;
 use wire::Message;
 
-use super::cluster_state::CommandEffect;
 use super::session::ConnKey;
+use crate::state::CommandEffect;
 
 /// The address of the answer to a command.
 #[derive(Clone, Debug)]

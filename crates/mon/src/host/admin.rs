@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::bridge::Bridge;
 use super::counters;
-use crate::core::options::MonOptions;
+use crate::state::options::MonOptions;
 
 const fn string(name: &'static str) -> Arg {
     Arg { name, kind: "CephString", optional: false, many: false }

@@ -13,7 +13,7 @@ use super::mkfs::{MkfsOptions, mkfs};
 use super::{MonError, STATE_FILE, Store};
 use crate::core::advance::{self, Advance};
 use crate::core::load;
-use crate::core::records::key;
+use crate::state::records::key;
 
 /// Makes the writes of an advance. Error: a monitor leads, there is no cluster, or the store fails.
 async fn write(store: &mut Store, shown: &str, parts: Vec<Vec<Write>>) -> Result<(), MonError> {

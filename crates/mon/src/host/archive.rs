@@ -29,9 +29,9 @@ use state::{Compare, Entry, MAX_TXN_BYTES, Op, Outcome, Range, Txn, Write as Cha
 use wire::Decode as _;
 
 use super::{MonError, STATE_FILE, Store};
-use crate::core::cluster_state::AuthEntry;
 use crate::core::load::{LoadError, check_format};
-use crate::core::records::key;
+use crate::state::AuthEntry;
+use crate::state::records::key;
 
 /// Version of the file format.
 const VERSION: u64 = 1;

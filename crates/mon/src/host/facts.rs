@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::command::versions;
-use crate::core::options::OPEN_FILES;
+use crate::state::options::OPEN_FILES;
 
 fn read(path: &str) -> String {
     std::fs::read_to_string(path).map(|s| s.trim().to_owned()).unwrap_or_default()

@@ -7,19 +7,18 @@ use std::path::Path;
 use std::rc::Rc;
 
 use base::errno::EOPNOTSUPP;
-use net::admin_config;
 use net::admin_socket::{self, AdminSocket, Answer, Command, Handler, to_pretty};
-use net::{Net, log_filter, messengers};
+use net::{Net, admin_config, log_filter, messengers};
 use serde_json::{Map, Value, json};
 use wire::msg::{MCommand, MCommandReply, MPing};
 use wire::{Features, Message, WireMessage as _};
 
 use super::admin;
-use crate::core::access::Principal;
-use crate::core::cluster_state::Role;
 use crate::core::front::Replica;
 use crate::core::member::Presence;
 use crate::core::session::Peer;
+use crate::state::Role;
+use crate::state::access::Principal;
 
 const COMMANDS: &[Command] = &[
     Command { prefix: "perf dump", args: &[], help: "dump perfcounters value" },

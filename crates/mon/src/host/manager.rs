@@ -14,7 +14,7 @@ use mgr::monitor::{FileSystem, FirstRank, Monitor, RankInfo};
 use wire::types::PerfMetricQuery;
 
 use crate::core::MonCore;
-use crate::core::cluster_state::{ConfigKey, HostJob};
+use crate::state::{ConfigKey, HostJob};
 
 /// The manager's view of the monitor.
 pub(super) struct Seen(pub(super) Rc<RefCell<MonCore>>);

@@ -25,11 +25,11 @@ use super::front_admin::{FrontAdmin, Seen};
 use super::listen::Listening;
 use super::membership::{self, Standing};
 use super::{MonError, MonRunOptions, Store, serve};
-use crate::core::cluster_state::Role;
 use crate::core::follow::{Follower, Output as Followed};
 use crate::core::front::{FrontAuth, FrontIds, Replica};
 use crate::core::member::{LEASE, Member, Presence};
 use crate::core::relay::{Front, FrontEffect, PATIENCE};
+use crate::state::Role;
 
 /// Time for which a stopping monitor tries to give its lease back.
 const LEAVING: Duration = Duration::from_secs(1);

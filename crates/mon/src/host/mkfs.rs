@@ -14,9 +14,9 @@ use state::etcd::EtcdOptions;
 use state::{Op, Outcome};
 
 use super::{MonError, STATE_FILE, Store};
-use crate::core::cluster_state::AuthEntry;
 use crate::core::load::NewCluster;
-use crate::core::records::key;
+use crate::state::AuthEntry;
+use crate::state::records::key;
 
 /// The parameters of a new cluster.
 #[derive(Clone, Debug)]

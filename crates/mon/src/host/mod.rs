@@ -40,9 +40,9 @@ use tokio::sync::Notify;
 
 use crate::core::load::{self, LoadError, Setup};
 use crate::core::member::Presence;
-use crate::core::options::MonOptions;
 use crate::core::reading::{Reading, Step};
 use crate::core::{self, MonAuthHost, MonCore};
+use crate::state::options::MonOptions;
 use bridge::{Bridge, RoleHandler};
 use listen::Listening;
 

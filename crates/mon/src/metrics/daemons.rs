@@ -5,7 +5,7 @@
 //! meaning: no daemon changes another metric or makes the text invalid.
 
 use super::text::{Kind, Text};
-use crate::core::cluster_state::ClusterState;
+use crate::state::ClusterState;
 use base::OsdId;
 use base::counter::Section;
 use std::collections::BTreeMap;

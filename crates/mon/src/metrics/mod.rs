@@ -7,7 +7,7 @@ mod daemons;
 mod text;
 
 use crate::command::{self, Severity};
-use crate::core::cluster_state::ClusterState;
+use crate::state::ClusterState;
 use base::counter::Section;
 use base::{Now, OsdId, PoolId};
 use cluster::osdmap::map_flag;

@@ -2,7 +2,7 @@
 
 use super::{Ctx, Refused, Res, edit, invalid, may_change, refuse};
 use crate::command::{Cmd, cmd, done};
-use crate::core::cluster_state::{AuthEntry, CommandOutcome, When};
+use crate::state::{AuthEntry, CommandOutcome, When};
 use base::{AuthName, errno};
 use std::collections::BTreeMap;
 

@@ -1,11 +1,11 @@
 //! MDS daemons and ranks.
 
 use super::{BEHIND, Ctx, Refused, Res, edit, invalid, is_behind, map, may_change, refuse, show, truth, view};
-use crate::command::json::J;
 use crate::command::{Cmd, cmd, committed, done, flag as cf};
-use crate::core::cluster_state::CommandOutcome;
-use crate::core::log::Prio;
+use crate::json::J;
 use crate::obj;
+use crate::state::CommandOutcome;
+use crate::state::log::Prio;
 use base::errno;
 use std::collections::BTreeSet;
 use wire::types::{FsMap, mds_state};

@@ -3,7 +3,7 @@
 use super::{Ctx, Filesystem, Refused, Res, changed, edit, invalid, refuse, truth};
 use crate::command::committed;
 use crate::command::units::strict_int;
-use crate::core::cluster_state::CommandOutcome;
+use crate::state::CommandOutcome;
 use base::errno;
 use wire::types::{MdsMap, fs_flag};
 
@@ -43,7 +43,7 @@ pub(super) fn run(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         }
     }
     let now = e.wall();
-    crate::core::fs::map::modify_fs(e.map_mut(), now, id, |f| *f = fs);
+    crate::state::fs::map::modify_fs(e.map_mut(), now, id, |f| *f = fs);
     committed(done.text)
 }
 

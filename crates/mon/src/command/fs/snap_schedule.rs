@@ -2,7 +2,7 @@
 
 use crate::command::rbd::host;
 use crate::command::{Cmd, Ctx, Res, cmd, flag as cf};
-use crate::core::cluster_state::{CommandOutcome, HostJob};
+use crate::state::{CommandOutcome, HostJob};
 
 /// Commands of this module.
 pub(in crate::command) const COMMANDS: &[Cmd] = &[

@@ -3,13 +3,13 @@
 
 use super::{Ctx, Res, edit, invalid, make, may_change, pool_name, refuse, take_down, view};
 use crate::command::args::{Args, Value};
-use crate::command::json::J;
 use crate::command::rbd::host;
 use crate::command::text::{Column, Left, Table};
 use crate::command::units::bytes;
 use crate::command::{Cmd, cmd, done, flag as cf, plain, pool_make};
-use crate::core::cluster_state::{ClusterState, CommandOutcome, When};
+use crate::json::J;
 use crate::obj;
+use crate::state::{ClusterState, CommandOutcome, When};
 use base::{PoolId, errno};
 use mgr::stats::space;
 use std::collections::BTreeMap;

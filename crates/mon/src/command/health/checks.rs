@@ -3,9 +3,8 @@
 use super::{Check, Checks, Severity};
 use crate::command::config::mon_option;
 use crate::core::clocks::clock_drift_allowed;
-use crate::core::cluster_state::ClusterState;
 use crate::core::cuts::names;
-use crate::core::lost_tickets;
+use crate::state::{ClusterState, lost_tickets};
 use base::{Now, OsdId};
 use mgr::stats::DaemonHealth;
 use std::time::Duration;

@@ -3,7 +3,7 @@
 
 use super::checks::Adder;
 use super::{Check, Severity};
-use crate::core::cluster_state::ClusterState;
+use crate::state::ClusterState;
 use std::collections::BTreeMap;
 use wire::types::{FsMap, MdsMap};
 

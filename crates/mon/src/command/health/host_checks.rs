@@ -2,7 +2,7 @@
 
 use super::Severity;
 use super::checks::Adder;
-use crate::core::cluster_state::ClusterState;
+use crate::state::ClusterState;
 use mgr::host::DRIFT;
 use serde_json::Value;
 

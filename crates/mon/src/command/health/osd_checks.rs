@@ -5,7 +5,7 @@ use super::checks::{Adder, on};
 use crate::command::osd_report::{DEVICE_SILENCE, STORE_FAILURE};
 use crate::command::pool::pgs_per_osd;
 use crate::command::units::short;
-use crate::core::cluster_state::ClusterState;
+use crate::state::ClusterState;
 use base::OsdId;
 use cluster::OsdMap;
 use cluster::osdmap::{map_flag, osd_state};

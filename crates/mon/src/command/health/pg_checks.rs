@@ -3,7 +3,7 @@
 use super::Severity::{Err, Warn};
 use super::checks::Adder;
 use crate::command::units::age;
-use crate::core::cluster_state::ClusterState;
+use crate::state::ClusterState;
 use base::{Now, PgId, Utime};
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 
 use super::Severity::Warn;
 use super::checks::Adder;
-use crate::core::cluster_state::ClusterState;
+use crate::state::ClusterState;
 use base::{Now, Utime};
 use cluster::pool::PoolOpt;
 use mgr::stats::Scrub;

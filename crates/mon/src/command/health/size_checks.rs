@@ -4,7 +4,7 @@
 use super::Severity::Warn;
 use super::checks::Adder;
 use crate::command::config::mon_option;
-use crate::core::cluster_state::ClusterState;
+use crate::state::ClusterState;
 use base::PgId;
 use cluster::pool::PoolOpt;
 use mgr::stats::autoscale::number;

@@ -3,8 +3,8 @@
 use super::Severity::{Err, Warn};
 use super::checks::Adder;
 use crate::command::units::bytes;
-use crate::core::cluster_state::ClusterState;
-use crate::core::options::OPEN_FILES;
+use crate::state::ClusterState;
+use crate::state::options::OPEN_FILES;
 use state::etcd::care::Member;
 
 /// Share of its quota, in percent, from which a member's file is reported.

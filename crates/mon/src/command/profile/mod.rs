@@ -7,9 +7,9 @@ mod shape;
 
 pub(super) use shape::{Profile, Shape, complete, stripe_width};
 
-use super::json::J;
 use super::{Cmd, Ctx, Res, cmd, committed, done, invalid, refuse};
-use crate::core::cluster_state::{ClusterState, CommandOutcome};
+use crate::json::J;
+use crate::state::{ClusterState, CommandOutcome};
 use base::{OsdId, errno};
 use cluster::{OsdMap, PgPool};
 

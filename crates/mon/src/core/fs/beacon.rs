@@ -13,12 +13,12 @@ use wire::msg::{MMdsBeacon, MMdsLoadTargets, MMdsMap};
 use wire::types::{INLINE_DATA, MdsHealth, MdsHealthMetric, MdsInfo, MdsMap, Text, mds_state};
 use wire::{Encode, Features, WireMessage};
 
-use super::edit::FsEdit;
-use super::map::{self, NO_FS};
 use crate::core::MonCore;
-use crate::core::log::Prio;
 use crate::core::session::ConnKey;
 use crate::core::waiter::Waiter;
+use crate::state::fs::edit::FsEdit;
+use crate::state::fs::map::{self, NO_FS};
+use crate::state::log::Prio;
 
 /// Most health warnings taken from one beacon.
 const MAX_METRICS: usize = 1000;

@@ -1,22 +1,18 @@
 //! File systems: their MDS daemons and ranks, and the takeover of a rank whose daemon is gone.
 //!
 //! The FSMap ([`wire::types::FsMap`]) is part of the committed state. Commands and beacons change it through
-//! `edit::FsEdit`, in the same proposal as the OSD map. The transaction that gives a rank to a new daemon also
+//! [`FsEdit`](crate::state::fs::edit::FsEdit), in the same proposal as the OSD map. The transaction that gives a rank to a new daemon also
 //! blocklists the last one at the OSDs, and the map names the OSD map epoch of the blocklist entry. The new daemon
-//! waits for that epoch.
+//! waits for that epoch. Changes of the map itself are in [`crate::state::fs`].
 //!
 //! | file | what |
 //! |---|---|
-//! | [`map`] | changes of the map, one function each, and its invariants |
-//! | `edit` | a change with its side effects |
 //! | `beacon` | reports and requests of daemons |
 //! | `watch` | changes that time brings about |
 //! | `publish` | maps to subscribers |
 //! | `snaps` | snapshots that an MDS removed |
 
 mod beacon;
-pub(crate) mod edit;
-pub mod map;
 mod publish;
 mod snaps;
 mod watch;
@@ -26,8 +22,9 @@ use bytes::Bytes;
 
 use super::MonCore;
 use super::batch::Batch;
-use super::cluster_state::Pending;
-use super::records::{key, value};
+use crate::state::Pending;
+use crate::state::fs::map;
+use crate::state::records::{key, value};
 
 /// Number of FSMap epochs that are kept (`mon_max_mdsmap_epochs`).
 pub const FSMAP_EPOCHS_KEPT: usize = 500;

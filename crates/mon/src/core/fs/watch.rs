@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use wire::types::{fs_flag, mds_state};
 
-use super::edit::FsEdit;
-use super::map::{self, NO_FS};
 use crate::core::MonCore;
-use crate::core::log::Prio;
+use crate::state::fs::edit::FsEdit;
+use crate::state::fs::map::{self, NO_FS};
+use crate::state::log::Prio;
 
 impl MonCore {
     /// Runs once a second, and after every change of the map.

@@ -9,9 +9,9 @@ use wire::msg::{MOsdBoot, MOsdMarkMeDead, MOsdMarkMeDown, PeerVersions};
 use wire::{Features, Message, WireMessage};
 
 use super::super::MonCore;
-use super::super::log::Prio;
 use super::super::session::ConnKey;
 use super::super::waiter::Waiter;
+use crate::state::log::Prio;
 
 /// Weight of the newest observation in an OSD's laggy history (`mon_osd_laggy_weight`).
 const LAGGY_WEIGHT: f64 = 0.3;

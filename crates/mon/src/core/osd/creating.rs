@@ -20,9 +20,9 @@ use wire::msg::MOsdPgCreate2;
 use wire::types::{CompactInterval, PastIntervals, PgCreateExtra, PgCreateStamp, PgHistory, PgShard, PiCompactRep};
 
 use super::super::MonCore;
-use super::super::cluster_state::CreatingPg;
-use super::super::records::CreatingPool;
 use super::super::session::ConnKey;
+use crate::state::CreatingPg;
+use crate::state::records::CreatingPool;
 
 /// Most PGs in a message.
 const PGS_PER_MESSAGE: usize = 1024;

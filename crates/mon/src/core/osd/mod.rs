@@ -16,9 +16,9 @@ use cluster::osdmap::osd_state;
 use cluster::{Incremental, OsdXinfo};
 
 use super::MonCore;
-use super::cluster_state::{ClusterState, Pending};
 use super::session::ConnKey;
 use super::waiter::Waiter;
+use crate::state::{ClusterState, Pending};
 
 impl MonCore {
     /// The OSD, if the session is that of the instance that the map shows up. Any other session gets the newest maps.

@@ -316,7 +316,7 @@ fn a_state_of_the_release_before_is_read_and_one_of_a_later_release_refused() {
     let records = parse(&mut &earlier[..]).unwrap();
     let later = |format: u32, words: Option<base::FeatureWords>| {
         let mut r: Vec<_> = records.iter().filter(|(k, _)| k != key::FORMAT).cloned().collect();
-        r.push((key::FORMAT.into(), crate::core::records::value(&format)));
+        r.push((key::FORMAT.into(), crate::state::records::value(&format)));
         r.extend(words.map(|w| (Bytes::from(key::FEATURES), Bytes::copy_from_slice(&w.to_bytes()))));
         r
     };

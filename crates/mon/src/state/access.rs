@@ -4,7 +4,7 @@ use base::{AuthName, EntityAddr};
 use cluster::caps::{MgrCaps, MonCaps, Need};
 use std::collections::BTreeMap;
 
-use super::cluster_state::Role;
+use super::Role;
 
 /// The authenticated identity of a session's peer, with its rights. Claims of the peer itself are not in it.
 #[derive(Clone, Debug)]

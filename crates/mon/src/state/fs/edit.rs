@@ -7,8 +7,8 @@ use cluster::osdmap::AddrKey;
 use wire::types::{FsMap, mds_state};
 
 use super::map;
-use crate::core::cluster_state::{ClusterState, Pending};
-use crate::core::log::Prio;
+use crate::state::log::Prio;
+use crate::state::{ClusterState, Pending};
 
 /// The FSMap with pending changes, and the proposal that it becomes part of.
 pub(crate) struct FsEdit<'a> {

@@ -148,7 +148,7 @@ pub struct StoreAnswers {
 
 impl StoreAnswers {
     /// Counts a commit that ended at `now` and took `took`.
-    pub(super) fn committed(&mut self, took: Duration, now: Mono) {
+    pub(crate) fn committed(&mut self, took: Duration, now: Mono) {
         self.error = None;
         self.commit_mean = (self.commit_mean * 3 + took) / 4;
         self.committed = now;
@@ -212,17 +212,17 @@ pub struct ClusterState {
     /// Number of times that a monitor began to lead this cluster, including this time.
     pub term: u64,
     /// The active separate manager's own words (volatile).
-    pub separate_mgr: super::mgr_commands::SeparateMgr,
+    pub separate_mgr: crate::core::mgr_commands::SeparateMgr,
     /// Alerts that a separate manager raised (volatile).
     pub mgr_checks: BTreeMap<String, HealthCheck>,
     /// Running monitors, and the etcd cluster that holds their state.
     pub mons: Mons,
     /// Clock differences of the other monitors (volatile).
-    pub clocks: super::clocks::Clocks,
+    pub clocks: crate::core::clocks::Clocks,
     /// How the state store answers (volatile).
     pub store: StoreAnswers,
     /// Cut links between OSDs.
-    pub cuts: super::cuts::Cuts,
+    pub cuts: crate::core::cuts::Cuts,
     /// Start time of this process (volatile).
     pub started: Now,
     /// Source of keys and ids.
@@ -238,7 +238,7 @@ impl ClusterState {
     }
 
     /// Sets or removes a `config-key` entry.
-    pub(super) fn set_kv(&mut self, k: String, v: Option<Bytes>) {
+    pub(crate) fn set_kv(&mut self, k: String, v: Option<Bytes>) {
         if let Some(id) = crate::command::crash_id(&k) {
             match v.as_ref().and_then(crate::command::CrashSummary::of) {
                 Some(s) => self.crashes.insert(id.to_owned(), s),

@@ -200,7 +200,7 @@ pub fn line_id(e: &LogEntry) -> LineId {
 
 /// Lines that senders may repeat: daemons repeat lines until they are acknowledged.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(crate) struct Known {
     kept: BTreeSet<LineId>,
     order: VecDeque<LineId>,
     /// Those of the proposal under construction.
@@ -209,30 +209,30 @@ pub(super) struct Known {
 
 impl Known {
     /// The newest lines of the log, the newest first.
-    pub(super) fn of(newest: &[LogEntry]) -> Self {
+    pub(crate) fn of(newest: &[LogEntry]) -> Self {
         let mut me = Self::default();
         newest.iter().rev().for_each(|e| me.keep(e));
         me
     }
 
     /// Adds a line to the proposal under construction; false if it is known.
-    pub(super) fn add(&mut self, e: &LogEntry) -> bool {
+    pub(crate) fn add(&mut self, e: &LogEntry) -> bool {
         let id = line_id(e);
         !self.kept.contains(&id) && self.pending.insert(id)
     }
 
     /// Number of lines in the proposal under construction.
-    pub(super) fn pending(&self) -> usize {
+    pub(crate) fn pending(&self) -> usize {
         self.pending.len()
     }
 
     /// Forgets the lines of the proposal, which is committed or dropped.
-    pub(super) fn proposed(&mut self) {
+    pub(crate) fn proposed(&mut self) {
         self.pending.clear();
     }
 
     /// Adds a committed line.
-    pub(super) fn keep(&mut self, e: &LogEntry) {
+    pub(crate) fn keep(&mut self, e: &LogEntry) {
         let id = line_id(e);
         if self.kept.insert(id.clone()) {
             self.order.push_back(id);

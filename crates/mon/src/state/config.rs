@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use base::AuthName;
 
-use super::cluster_state::{ConfigDb, ConfigKey};
+use super::{ConfigDb, ConfigKey};
 
 /// The daemon's properties that masks are compared with.
 #[derive(Clone, Debug, Default)]

@@ -25,16 +25,16 @@ const SERVICES: [&str; 3] = ["rgw.", "rbd-mirror.", "cephfs-mirror."];
 
 /// Proofs in handshakes since the last tick that concern the state.
 #[derive(Debug, Default)]
-pub(super) struct Proofs {
+pub(crate) struct Proofs {
     /// Entities that authenticated with their pending key, which then replaces the key.
-    pub(super) used: Vec<(AuthName, CryptoKey)>,
+    pub(crate) used: Vec<(AuthName, CryptoKey)>,
     /// Daemons that proved none of their keys.
     refused: Vec<AuthName>,
 }
 
 impl Proofs {
     /// Notes a wrong proof for the name of an entity.
-    pub(super) fn refused(&mut self, name: &AuthName) {
+    pub(crate) fn refused(&mut self, name: &AuthName) {
         if is_daemon(name) && self.refused.len() < BETWEEN_TICKS {
             self.refused.push(name.clone());
         }
@@ -65,7 +65,7 @@ pub struct WrongKeys(BTreeMap<AuthName, Tries>);
 
 impl WrongKeys {
     /// Handles a change of a daemon's key.
-    pub(super) fn rotated(&mut self, name: &AuthName, now: Mono) {
+    pub(crate) fn rotated(&mut self, name: &AuthName, now: Mono) {
         if is_daemon(name)
             && let Some(t) = self.tries(name, now)
         {
@@ -82,12 +82,12 @@ impl WrongKeys {
     }
 
     /// Handles a daemon that has authenticated.
-    pub(super) fn came(&mut self, name: &AuthName) {
+    pub(crate) fn came(&mut self, name: &AuthName) {
         self.0.remove(name);
     }
 
     /// Counts the refusals since the last call, and forgets daemons that have not tried for long.
-    pub(super) fn tick(&mut self, proofs: &mut Proofs, now: Mono) {
+    pub(crate) fn tick(&mut self, proofs: &mut Proofs, now: Mono) {
         for name in proofs.refused.drain(..) {
             if let Some(t) = self.tries(&name, now) {
                 (t.refused, t.last) = (t.refused.saturating_add(1), now);

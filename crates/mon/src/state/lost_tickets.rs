@@ -26,7 +26,7 @@ pub fn holds(until: Option<Utime>, now: Utime) -> bool {
 /// An end of the batch of global ids beyond every id that the cluster has given out. `known` is the one in the state,
 /// which may be too low: 256 ids for each second since 1970 are more than any cluster uses.
 #[must_use]
-pub(super) fn ids_beyond(known: u64, now: Utime) -> u64 {
+pub(crate) fn ids_beyond(known: u64, now: Utime) -> u64 {
     known.saturating_add(IDS_SKIPPED).max(u64::from(now.sec) << 8)
 }
 

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use wire::codec::Result;
 use wire::{Decode, Encode, Features, Reader, Writer};
 
-use super::cluster_state::{AuthEntry, ConfigChange, ConfigKey, CreatingPg, Mute};
+use super::{AuthEntry, ConfigChange, ConfigKey, CreatingPg, Mute};
 
 /// Version of the key layout. Version 1 (a full map for each epoch) is read and becomes this one with the first
 /// commit; others are refused at start.
@@ -283,7 +283,7 @@ impl Decode for Bounds {
 
 /// The value at the key of a record that is too long for one value; the record's pieces have keys of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Pieces {
+pub(crate) struct Pieces {
     len: u64,
     crc: u32,
 }
@@ -293,12 +293,12 @@ const PIECES_MAGIC: &[u8] = b"\xffPIECES1";
 
 impl Pieces {
     /// The value for the record `b`.
-    pub(super) fn of(b: &[u8]) -> Self {
+    pub(crate) fn of(b: &[u8]) -> Self {
         Self { len: b.len() as u64, crc: base::crc::crc32c(!0, b) }
     }
 
     /// The encoded value.
-    pub(super) fn to_value(self) -> Bytes {
+    pub(crate) fn to_value(self) -> Bytes {
         let mut v = PIECES_MAGIC.to_vec();
         v.extend_from_slice(&self.len.to_le_bytes());
         v.extend_from_slice(&self.crc.to_le_bytes());

@@ -304,7 +304,7 @@ impl MonOptions {
     }
 
     /// Applies the central configuration for `mon.name`; options of the process itself take precedence.
-    pub fn apply_central(&mut self, db: &super::cluster_state::ConfigDb, name: &str) {
+    pub fn apply_central(&mut self, db: &super::ConfigDb, name: &str) {
         let me = base::AuthName { kind: base::EntityKind::MON, id: name.to_owned() };
         let all = super::config::options_for(db, &me, &super::config::Subject::default(), &|_| None);
         self.settings = std::mem::take(&mut self.settings).named("mon", name);
@@ -353,8 +353,8 @@ impl MonOptions {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cluster_state::{ConfigDb, ConfigKey};
     use super::*;
+    use crate::state::{ConfigDb, ConfigKey};
 
     #[test]
     fn central_values_come_and_go() {

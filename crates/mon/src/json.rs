@@ -3,8 +3,7 @@
 //! This type replaces `serde_json::Value` because clients and scripts see the text: fields keep their order, doubles
 //! are printed with 17 significant digits and without a forced fraction, empty containers stay on one line.
 
-use super::listing::Element;
-use super::units::general;
+use cluster::units::general;
 use std::borrow::Cow;
 use std::fmt::Write;
 
@@ -31,11 +30,22 @@ pub enum J {
     Obj(Vec<(Cow<'static, str>, J)>),
 }
 
+/// Format of the elements of a list in a tree.
+#[derive(Clone, Debug)]
+pub(crate) enum Element {
+    /// JSON on one line.
+    Compact,
+    /// JSON, indented by this many steps.
+    Pretty(usize),
+    /// XML with this name.
+    Xml(String),
+}
+
 /// An object written as `obj! { "a": 1, "b": x }`.
 #[macro_export]
 macro_rules! obj {
     ($($k:literal : $v:expr),* $(,)?) => {
-        $crate::command::json::J::Obj(vec![$((std::borrow::Cow::Borrowed($k), $crate::command::json::J::from($v))),*])
+        $crate::json::J::Obj(vec![$((std::borrow::Cow::Borrowed($k), $crate::json::J::from($v))),*])
     };
 }
 
@@ -143,7 +153,7 @@ impl J {
     }
 
     /// Writes an element of a list that is written one by one.
-    pub(super) fn write_element(&self, s: &mut String, how: &Element, first: bool) {
+    pub(crate) fn write_element(&self, s: &mut String, how: &Element, first: bool) {
         if let Element::Xml(name) = how {
             return self.write_xml(s, name);
         }
@@ -226,7 +236,7 @@ impl J {
 }
 
 /// Begins a line at a depth.
-pub(super) fn indent(s: &mut String, depth: usize) {
+pub(crate) fn indent(s: &mut String, depth: usize) {
     s.push('\n');
     for _ in 0..depth {
         s.push_str("    ");
@@ -234,7 +244,7 @@ pub(super) fn indent(s: &mut String, depth: usize) {
 }
 
 /// XML name of the elements of a list.
-pub(super) fn item_name(list: &str) -> &str {
+pub(crate) fn item_name(list: &str) -> &str {
     list.strip_suffix('s').filter(|t| !t.is_empty()).unwrap_or("item")
 }
 
