@@ -35,7 +35,7 @@ const PEERS: [(&str, &str); 10] = [
 /// The parts of the state that a stranger must not change.
 fn state(c: &Cluster) -> String {
     let s = &c.core.state;
-    let map = mon::core::osdmap_blob(s);
+    let map = mon::state::osdmap_blob(s);
     let auth: Vec<String> = s.auth.iter().map(|(n, e)| format!("{n} {} {:?}", e.key.to_base64(), e.caps)).collect();
     // What the monitor itself says of the health follows from time.
     let of_health = |t: &str| ["Health check ", "overall HEALTH_", "Cluster is now"].iter().any(|p| t.starts_with(p));

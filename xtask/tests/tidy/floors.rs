@@ -1,6 +1,6 @@
-//! Order of the parts of the PG machine: a part imports from those below it.
+//! Order of the parts of the PG machine, and of the rooms of the monitor: each imports from those below it.
 
-use super::{fail_if_any, sources};
+use super::{code, fail_if_any, sources};
 use std::collections::BTreeSet;
 
 /// Parts and shared types of the machine, from the bottom to the top. All of them import the machine itself.
@@ -63,4 +63,50 @@ fn imports_are_found() {
     let text = "use crate::pg::ops::plan::Plan;\npub(crate) use super::mail::Mail;\nuse crate::pg::{Pg, State};\n";
     assert_eq!(imports(text, true), BTreeSet::from(["mail", "ops"]));
     assert_eq!(imports(text, false), BTreeSet::from(["ops"]));
+}
+
+/// Rooms of the monitor from the bottom to the top. Tests at the end of a file may look up.
+const MON_ROOMS: &[&str] = &["state", "command", "core", "host"];
+
+/// Rooms that the code of a file of the monitor names, and that are above its own. `path` begins with the room.
+fn rooms_above(path: &str, text: &str) -> Vec<&'static str> {
+    let (text, room) = (code(text), path.split('/').next().unwrap_or_default());
+    let root = "super::".repeat(path.split('/').filter(|p| *p != "mod.rs").count());
+    let names = |r: &&&str| {
+        let paths = [format!("crate::{r}"), format!("{root}{r}")];
+        let grouped = |l: &str| l.contains("use crate::{") && l.split(['{', ',', ' ', ':']).any(|w| w == **r);
+        text.lines().any(|l| grouped(l) || paths.iter().any(|p| has_path(l, p)))
+    };
+    MON_ROOMS.iter().skip_while(|r| **r != room).skip(1).filter(names).copied().collect()
+}
+
+/// True if a line has a path, and not a longer word that begins with it.
+fn has_path(line: &str, path: &str) -> bool {
+    line.match_indices(path).any(|(i, _)| {
+        let next = line.get(i + path.len()..).and_then(|rest| rest.chars().next());
+        !next.is_some_and(|c| c.is_alphanumeric() || c == '_')
+    })
+}
+
+#[test]
+fn rooms_of_the_monitor_import_downwards() {
+    let (mut up, mut files) = (Vec::new(), 0);
+    for (path, text) in sources() {
+        let Some(inside) = path.strip_prefix("crates/mon/src/").filter(|p| p.contains('/')) else { continue };
+        files += 1;
+        up.extend(rooms_above(inside, &text).into_iter().map(|above| format!("{path} uses {above}")));
+    }
+    assert!(files > 100, "the rooms were not found");
+    fail_if_any("imports between rooms of the monitor that run up", up);
+}
+
+#[test]
+fn rooms_above_are_found() {
+    let found = |path, text| rooms_above(path, text);
+    assert_eq!(found("state/a.rs", "use crate::command::Listing;\nlet a = crate::core::x();\n"), ["command", "core"]);
+    assert_eq!(found("command/a.rs", "use crate::{core, state};\n"), ["core"]);
+    assert_eq!(found("command/fs/a.rs", "use super::super::super::core::X;\nuse super::host;\n"), ["core"]);
+    assert_eq!(found("command/fs/mod.rs", "use super::super::core::X;\n"), ["core"]);
+    assert_eq!(found("core/mod.rs", "use crate::command::{self, Parsed};\n// crate::host\n"), [""; 0]);
+    assert_eq!(found("state/a.rs", "use crate::core_of::X;\n#[cfg(test)]\nmod tests {\ncrate::core\n"), [""; 0]);
 }

@@ -2,10 +2,10 @@
 //!
 //! Keys of type `aes` are made by default, since every client understands them; `aes256k` on request.
 
-use super::{Cmd, Ctx, Refused, Res, cmd, committed, done, flag as cf, invalid, refuse};
+use super::{Cmd, CommandOutcome, Ctx, Refused, Res, When, cmd, committed, done, flag as cf, invalid, refuse};
 use crate::json::J;
 use crate::obj;
-use crate::state::{AuthEntry, CommandOutcome, When};
+use crate::state::AuthEntry;
 use ::auth::{CryptoKey, KeyKind, Keyring};
 use base::{AuthName, EntityKind, errno};
 use cluster::caps::{MdsCaps, MgrCaps, MonCaps, OsdCaps};

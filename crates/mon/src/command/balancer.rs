@@ -1,10 +1,12 @@
 //! Commands of the balancer. The run is in `core::balance`, the optimizer in `mgr::balance`.
 
-use super::{Cmd, Ctx, Refused, Res, cmd, committed, flag as cf, invalid, plain, refuse};
-use crate::core::balance::{self, NotNow};
+use super::{
+    Cmd, CommandEffect, CommandOutcome, Ctx, Refused, Res, cmd, committed, flag as cf, invalid, plain, refuse,
+};
 use crate::json::J;
 use crate::obj;
-use crate::state::{CommandEffect, CommandOutcome, ConfigKey};
+use crate::state::ConfigKey;
+use crate::state::balance::{self, NotNow};
 use base::{PgId, PoolId, Utime, errno};
 use mgr::balance::{BalancerChange, Figures, Metric, NamedPlan, Score, Spread, score};
 use std::collections::BTreeSet;

@@ -2,11 +2,14 @@
 
 use super::secret::{shown, shown_all};
 use super::text::{Column, Left, Table, objects};
-use super::{Cmd, Ctx, Refused, Res, cmd, committed, config_help, flag as cf, invalid, option_table, plain, refuse};
+use super::{
+    Cmd, CommandOutcome, Ctx, Refused, Res, cmd, committed, config_help, flag as cf, invalid, option_table, plain,
+    refuse,
+};
 use crate::json::J;
 use crate::obj;
-use crate::state::config::{Section, Subject, parse_section, resolve};
-use crate::state::{ClusterState, CommandOutcome, ConfigKey};
+use crate::state::config::{Section, effective, parse_section};
+use crate::state::{ClusterState, ConfigKey};
 use base::{AuthName, EntityKind, OsdId, errno};
 use cluster::crush::DEFAULT_TYPES;
 use cluster::option_texts;
@@ -69,48 +72,6 @@ const LOG_SHOWN: i64 = 10;
 const CONF_MAX: usize = 1 << 20;
 /// Longest value of an option, in bytes.
 const VALUE_MAX: usize = 16 << 10;
-
-/// Value of an option for this monitor: as set centrally, else the default.
-#[must_use]
-pub(crate) fn mon_option(state: &ClusterState, name: &str) -> String {
-    if let Some(v) = state.options.settings.given(name) {
-        return v.to_owned();
-    }
-    let me = AuthName { kind: EntityKind::MON, id: state.mon_name.clone() };
-    effective(state, &me)
-        .remove(name)
-        .map(|(_, v)| v)
-        .or_else(|| option_table::find(name).map(|o| o.default_for(true).to_owned()))
-        .unwrap_or_default()
-}
-
-/// The options of a module of the manager role, without `prefix` (`mgr/balancer/`).
-pub(crate) fn mgr_options(state: &ClusterState, prefix: &str) -> BTreeMap<String, String> {
-    let me = AuthName { kind: EntityKind::MGR, id: state.mon_name.clone() };
-    let all = effective(state, &me).into_iter();
-    all.filter_map(|(k, (_, v))| Some((k.strip_prefix(prefix)?.to_owned(), v))).collect()
-}
-
-fn subject(state: &ClusterState, name: &AuthName) -> Subject {
-    let mut s = Subject::default();
-    if name.kind == EntityKind::OSD
-        && let Ok(id) = name.id.parse::<i32>()
-    {
-        s.location = state.osdmap.crush.full_location(id).into_iter().collect();
-        s.device_class = state.osdmap.crush.class_of(id).unwrap_or_default().to_owned();
-        if let Some(h) = state.osd_metadata.get(&OsdId(id)).and_then(|m| m.get("hostname")) {
-            s.location.entry("host".into()).or_insert_with(|| h.clone());
-        }
-    }
-    s
-}
-
-/// The options in effect for an entity, each with the section and mask it comes from.
-fn effective(state: &ClusterState, name: &AuthName) -> BTreeMap<String, (ConfigKey, String)> {
-    let crush = state.osdmap.crush.clone();
-    let rank = |t: &str| crush.type_id(t).and_then(|t| usize::try_from(t).ok());
-    resolve(&state.config, name, &subject(state, name), &rank)
-}
 
 fn mask_text(s: &Section<'_>) -> String {
     let mut v = Vec::new();
@@ -400,7 +361,7 @@ fn assimilate(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         return Ok(out);
     }
     c.pending.config_reason = "assimilate-conf".into();
-    Ok(CommandOutcome { when: crate::state::When::Committed, ..out })
+    Ok(CommandOutcome { when: super::When::Committed, ..out })
 }
 
 fn history(c: &mut Ctx<'_>) -> Res<CommandOutcome> {

@@ -1,10 +1,9 @@
 //! `config help`, also about options that only a configuration file can set.
 
 use super::option_table::{self, Opt};
-use super::{Ctx, Res};
+use super::{CommandOutcome, Ctx, Res};
 use crate::json::J;
 use crate::obj;
-use crate::state::CommandOutcome;
 use base::errno;
 use cluster::option_texts::{self, FileOption};
 

@@ -1,9 +1,8 @@
 //! The key-value store for daemons, modules and scripts.
 
-use super::{Cmd, Ctx, Res, cmd, committed, done, flag as cf, refuse, rehearse_steps};
+use super::{Cmd, CommandOutcome, Ctx, Res, cmd, committed, done, flag as cf, refuse, rehearse_steps};
 use crate::json::J;
 use crate::obj;
-use crate::state::CommandOutcome;
 use base::errno;
 use bytes::Bytes;
 

@@ -5,11 +5,11 @@
 //! Ceph's daemons, and of other programs that post here.
 
 use super::text::{Left, Table};
-use super::{Cmd, Ctx, Res, cmd, committed, done, flag as cf, invalid, plain, refuse};
+use super::{Cmd, CommandOutcome, Ctx, Res, cmd, committed, done, flag as cf, invalid, plain, refuse};
 use crate::json::J;
-use crate::state::{ClusterState, CommandOutcome};
+use crate::state::ClusterState;
+use crate::state::crash::{CrashSummary, PREFIX, REPORT_MAX};
 use base::{Now, Utime, errno};
-use bytes::Bytes;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -34,12 +34,6 @@ pub(super) const COMMANDS: &[Cmd] = &[
     cmd("crash archive-all", "mgr", "w", cf::MGR, archive_all, "archive all crashes"),
 ];
 
-/// Prefix of the keys of crash reports in the `config-key` store.
-const PREFIX: &str = "mgr/crash/crash/";
-/// Longest crash report, in bytes.
-const REPORT_MAX: usize = 64 << 10;
-/// Longest stored report: an archived one is longer than its input.
-const STORED_MAX: usize = 2 * REPORT_MAX;
 /// Longest crash id, in bytes.
 const ID_MAX: usize = 512;
 /// Most crash reports kept.
@@ -48,48 +42,8 @@ const CRASHES_MAX: usize = 1000;
 const RECENT_DAYS: u64 = 14;
 const DAY: u64 = 86_400;
 
-/// Summary of a crash for lists and health. The state keeps one for each report, because reports are long to parse.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Summary {
-    /// The time of the crash in a form that sorts.
-    pub stamp: String,
-    /// The time as the report gives it.
-    pub time: String,
-    /// The daemon that crashed.
-    pub entity: String,
-    /// Its host.
-    pub host: String,
-    /// True if the crash is not archived.
-    pub new: bool,
-}
-
-/// The id of the crash whose report is kept at a key of the `config-key` store.
-pub(crate) fn id_of(key: &str) -> Option<&str> {
-    key.strip_prefix(PREFIX)
-}
-
-impl Summary {
-    /// The summary of a stored report. Any client with the right to `config-key` may write there, so a value that is
-    /// no JSON, or is too long, is no report.
-    pub(crate) fn of(report: &Bytes) -> Option<Self> {
-        if report.len() > STORED_MAX {
-            return None;
-        }
-        let report: Value = serde_json::from_slice(report).ok()?;
-        let text = |field: &str| report.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let time = text("timestamp");
-        Some(Self {
-            stamp: time.replacen(' ', "T", 1),
-            time,
-            entity: text("entity_name"),
-            host: text("utsname_hostname"),
-            new: report.get("archived").is_none(),
-        })
-    }
-}
-
 /// All crashes, the oldest first.
-fn all(state: &ClusterState) -> Vec<(&String, &Summary)> {
+fn all(state: &ClusterState) -> Vec<(&String, &CrashSummary)> {
     let mut v: Vec<_> = state.crashes.iter().collect();
     v.sort_by(|a, b| a.1.stamp.cmp(&b.1.stamp));
     v
@@ -100,7 +54,7 @@ fn report(state: &ClusterState, id: &str) -> Option<Value> {
     serde_json::from_slice(state.kv.get(&format!("{PREFIX}{id}"))?).ok()
 }
 
-/// The time `days` days ago, in the form of [`Summary::stamp`].
+/// The time `days` days ago, in the form of [`CrashSummary::stamp`].
 fn days_ago(now: Now, days: u64) -> String {
     let secs = u64::from(now.wall.sec).saturating_sub(days.saturating_mul(DAY));
     zulu(Utime { sec: u32::try_from(secs).unwrap_or(0), nsec: now.wall.nsec })
@@ -113,7 +67,7 @@ fn zulu(t: Utime) -> String {
 /// One line for each recent crash that is not archived, for health.
 pub(super) fn recent(state: &ClusterState, now: Now) -> Vec<String> {
     let since = days_ago(now, RECENT_DAYS);
-    let line = |c: &Summary| format!("{} crashed on host {} at {}", c.entity, c.host, c.time);
+    let line = |c: &CrashSummary| format!("{} crashed on host {} at {}", c.entity, c.host, c.time);
     all(state).into_iter().filter(|(_, c)| c.new && c.stamp >= since).map(|(_, c)| line(c)).collect()
 }
 

@@ -2,8 +2,7 @@
 
 use super::args::parse_osd;
 use super::units::short;
-use super::{Cmd, Ctx, Refused, Res, cmd, committed, done, flag as cf, invalid, refuse};
-use crate::state::CommandOutcome;
+use super::{Cmd, CommandOutcome, Ctx, Refused, Res, cmd, committed, done, flag as cf, invalid, refuse};
 use base::{OsdId, errno};
 use cluster::crush::{BucketAlg, CHOOSE_ARGS_COMPAT, CrushError, CrushMap, Tunables, WEIGHT_ONE};
 use std::collections::BTreeMap;

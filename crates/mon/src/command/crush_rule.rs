@@ -2,8 +2,7 @@
 
 use super::crush_edit::{put, refused};
 use super::profile::{Profile, Shape};
-use super::{Cmd, Ctx, Res, cmd, committed, done, invalid, refuse};
-use crate::state::CommandOutcome;
+use super::{Cmd, CommandOutcome, Ctx, Res, cmd, committed, done, invalid, refuse};
 use base::errno;
 use cluster::crush::{CrushError, CrushMap, RuleSpec};
 use cluster::pool::kind;

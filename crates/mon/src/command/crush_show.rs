@@ -1,10 +1,9 @@
 //! Commands that show the CRUSH map.
 
 use super::osd_tree::crush_weight;
-use super::{Cmd, Ctx, Refused, Res, cmd, flag as cf, invalid, refuse};
+use super::{Cmd, CommandOutcome, Ctx, Refused, Res, cmd, flag as cf, invalid, refuse};
 use crate::json::J;
 use crate::obj;
-use crate::state::CommandOutcome;
 use base::{OsdId, PoolId, errno};
 use cluster::OsdMap;
 use cluster::crush::{CHOOSE_ARGS_COMPAT, CrushMap, Rule, Tunables, op};

@@ -1,8 +1,7 @@
 //! Commands of the console (`dashboard`): its certificate. The console itself is `host::console`.
 
-use super::{Cmd, Ctx, Res, cmd, committed, flag as cf, invalid, refuse};
-use crate::core::mgr::{CERTIFICATE, PRIVATE_KEY};
-use crate::state::CommandOutcome;
+use super::{Cmd, CommandOutcome, Ctx, Res, cmd, committed, flag as cf, invalid, refuse};
+use crate::state::modules::{CERTIFICATE, PRIVATE_KEY};
 use base::errno;
 
 /// Commands of this module.

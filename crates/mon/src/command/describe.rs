@@ -1,8 +1,8 @@
 //! `get_command_descriptions` and the few commands that describe the program itself.
 
-use super::{Cmd, Ctx, Res, cmd, commands, flag, plain, sig};
+use super::{Cmd, CommandOutcome, Ctx, Res, cmd, commands, flag, plain, sig};
 use crate::obj;
-use crate::state::{CommandOutcome, Role};
+use crate::state::Role;
 use std::collections::BTreeSet;
 
 /// The command that needs no caps.

@@ -4,10 +4,9 @@
 use super::device_life::{Life, lives, shown};
 use super::text::{Left, Right, Table};
 use super::versions::metadata;
-use super::{Cmd, Ctx, Res, cmd, flag as cf, refuse};
+use super::{Cmd, CommandOutcome, Ctx, Res, cmd, flag as cf, refuse};
 use crate::json::J;
 use crate::obj;
-use crate::state::CommandOutcome;
 use base::{Utime, errno};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -4,13 +4,13 @@
 //! Operators and their tools set the expectancy; it is kept where Ceph's manager keeps it, in the keys `device/<id>`.
 //! Health data is asked for and kept by `mgr::host::devices`, when a command says so.
 
-use super::config::mgr_options;
 use super::device::devices;
 use super::health::Severity::{self, Warn};
 use super::rbd::host;
-use super::{Cmd, Ctx, Res, cmd, committed, done, flag as cf, invalid, plain, refuse};
+use super::{Cmd, CommandEffect, CommandOutcome, Ctx, Res, cmd, committed, done, flag as cf, invalid, plain, refuse};
+use crate::state::config::mgr_options;
 use crate::state::log::Prio;
-use crate::state::{ClusterState, CommandEffect, CommandOutcome, ConfigKey, Pending};
+use crate::state::{ClusterState, ConfigKey, Pending};
 use base::{Now, OsdId, Utime, errno};
 use bytes::Bytes;
 use serde_json::{Value, json};

@@ -5,9 +5,9 @@
 use super::device::devices;
 use super::health::Severity::{self, Warn};
 use super::rbd::host;
-use super::{Cmd, Ctx, Res, cmd, flag as cf, plain, refuse};
+use super::{Cmd, CommandEffect, CommandOutcome, Ctx, Res, cmd, flag as cf, plain, refuse};
 use crate::obj;
-use crate::state::{ClusterState, CommandEffect, CommandOutcome};
+use crate::state::ClusterState;
 use base::{OsdId, errno};
 use mgr::host::LIGHTS;
 use serde_json::Value;

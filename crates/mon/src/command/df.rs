@@ -2,10 +2,9 @@
 
 use super::text::{Align, Left, Right, Table};
 use super::units::{bytes, count, unsigned};
-use super::{Cmd, Ctx, Res, cmd};
+use super::{Cmd, CommandOutcome, Ctx, Res, cmd};
 use crate::json::J;
 use crate::obj;
-use crate::state::CommandOutcome;
 use base::PoolId;
 use cluster::PgPool;
 use mgr::stats::space::{self, PoolUsage};

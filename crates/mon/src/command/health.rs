@@ -1,10 +1,10 @@
 //! `health`: its rendering, and mutes. [`checks`] computes the alerts.
 
 use super::units::age;
-use super::{Cmd, Ctx, Refused, Res, cmd, committed};
+use super::{Cmd, CommandOutcome, Ctx, Refused, Res, cmd, committed};
 use crate::json::J;
 use crate::obj;
-use crate::state::{ClusterState, CommandOutcome, Mute};
+use crate::state::{ClusterState, Mute};
 use base::{Now, Utime, errno};
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -3,8 +3,7 @@
 
 use super::args::parse_osd;
 use super::osd_show::flag_names;
-use super::{Cmd, Ctx, Res, cmd, committed, flag as cf, invalid, plain};
-use crate::state::CommandOutcome;
+use super::{Cmd, CommandOutcome, Ctx, Res, cmd, committed, flag as cf, invalid, plain};
 use base::OsdId;
 use cluster::osdmap::{map_flag, osd_state};
 

@@ -1,9 +1,8 @@
 //! The cluster log.
 
-use super::{Cmd, Ctx, Res, cmd, committed};
+use super::{Cmd, CommandOutcome, Ctx, Res, cmd, committed};
 use crate::json::J;
 use crate::obj;
-use crate::state::CommandOutcome;
 use crate::state::log::Prio;
 use wire::types::LogEntry;
 

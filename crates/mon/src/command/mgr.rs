@@ -2,11 +2,11 @@
 //! over.
 
 use super::osd_show::{addrvec, legacy_addr};
-use super::{Cmd, Ctx, Res, cmd, committed, done, flag as cf, invalid, refuse, status};
-use crate::core::mgr::{CONSOLE, METRICS};
+use super::{Cmd, CommandOutcome, Ctx, Res, cmd, committed, done, flag as cf, invalid, refuse, status};
 use crate::json::J;
 use crate::obj;
-use crate::state::{ClusterState, CommandOutcome, SessionSummary};
+use crate::state::modules::{CONSOLE, METRICS};
+use crate::state::{ClusterState, SessionSummary};
 use base::{AddrVec, EntityKind, errno};
 use wire::types::{ModuleInfo, ModuleOption};
 

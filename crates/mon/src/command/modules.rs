@@ -2,10 +2,9 @@
 //!
 //! Queries get a true answer ("there is none") in the form scripts expect.
 
-use super::{Cmd, Ctx, Res, cmd, flag as cf, plain, refuse};
+use super::{Cmd, CommandOutcome, Ctx, Res, cmd, flag as cf, plain, refuse};
 use crate::json::J;
 use crate::obj;
-use crate::state::CommandOutcome;
 use base::errno;
 
 /// Commands of this module.

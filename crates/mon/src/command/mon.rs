@@ -2,10 +2,9 @@
 //! The monmap of a monitor that does not share its state never changes.
 
 use super::osd_show::addrvec;
-use super::{Cmd, Ctx, Res, cmd, committed, done, flag as cf, invalid, refuse};
+use super::{Cmd, CommandEffect, CommandOutcome, Ctx, Res, cmd, committed, done, flag as cf, invalid, refuse};
 use crate::json::J;
 use crate::obj;
-use crate::state::{CommandEffect, CommandOutcome};
 use base::{AddrKind, AddrVec, EntityAddr, errno};
 use cluster::{MonInfo, MonMap, release};
 use std::net::{IpAddr, SocketAddr};

@@ -5,8 +5,7 @@
 //! the disallowed leaders does not stand for election, and gives the lead up if it has it.
 
 use super::mon::{FEATURES, next};
-use super::{Cmd, Ctx, Res, cmd, committed, done, invalid, refuse};
-use crate::state::CommandOutcome;
+use super::{Cmd, CommandOutcome, Ctx, Res, cmd, committed, done, invalid, refuse};
 use base::errno;
 use cluster::MonMap;
 use cluster::monmap::election;

@@ -3,10 +3,9 @@
 use super::osd_tree::{Node, class, crush_weight, node_tree, nodes, put_children, stray, type_name, weight_text};
 use super::text::{Column, Left, Right, Table, objects};
 use super::units::{bytes, unsigned};
-use super::{Cmd, Ctx, Res, cmd, flag, invalid, plain};
+use super::{Cmd, CommandOutcome, Ctx, Res, cmd, flag, invalid, plain};
 use crate::json::J;
 use crate::obj;
-use crate::state::CommandOutcome;
 use base::OsdId;
 use cluster::OsdMap;
 use cluster::osdmap::WEIGHT_IN;

@@ -2,9 +2,8 @@
 
 use super::osd_show::plain_addr;
 use super::units::short;
-use super::{Cmd, Ctx, Refused, Res, cmd, committed, done, flag as cf, invalid, refuse};
+use super::{Cmd, CommandOutcome, Ctx, Refused, Res, cmd, committed, done, flag as cf, invalid, refuse};
 use crate::json::J;
-use crate::state::CommandOutcome;
 use base::{AddrKind, EntityAddr, OsdId, PgId, Utime, errno};
 use cluster::osdmap::AddrKey;
 use cluster::{CrushMap, Incremental, OsdMap, release};

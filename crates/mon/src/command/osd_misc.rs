@@ -1,7 +1,6 @@
 //! OSD commands of Ceph that this program refuses, each with a reason: cache tiering, stretch pools.
 
-use super::{Cmd, Ctx, Res, cmd, flag as cf, refuse};
-use crate::state::CommandOutcome;
+use super::{Cmd, CommandOutcome, Ctx, Res, cmd, flag as cf, refuse};
 use base::errno;
 
 const TIERS: &str = "make and use cache tiers (not supported)";

@@ -4,10 +4,9 @@
 
 use super::hold::set_state;
 use super::osd_life::existing;
-use super::{Cmd, Ctx, Res, cmd, committed, done, flag as cf, refuse};
-use crate::core::may_mark_down;
-use crate::state::CommandOutcome;
+use super::{Cmd, CommandOutcome, Ctx, Res, cmd, committed, done, flag as cf, refuse};
 use crate::state::log::Prio;
+use crate::state::osd::may_mark_down;
 use base::{EntityKind, OsdId, errno};
 use cluster::osdmap::osd_state;
 use wire::types::pg_state;

@@ -6,10 +6,10 @@
 //!  3. An OSD that is down, or has not reported since it came up, is safe to destroy only if all PGs are active+clean.
 
 use super::args::parse_osd;
-use super::{Cmd, Ctx, Refused, Res, cmd, done, flag as cf, invalid, refuse};
+use super::{Cmd, CommandOutcome, Ctx, Refused, Res, cmd, done, flag as cf, invalid, refuse};
 use crate::json::J;
 use crate::obj;
-use crate::state::{ClusterState, CommandOutcome};
+use crate::state::ClusterState;
 use base::{OsdId, PgId, errno};
 use cluster::OsdMap;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,10 +1,9 @@
 //! Commands that show the OSD map: `osd dump`, `osd stat`, `osd ls`, `osd find`, `osd map`, `osd getmap`, ….
 
 use super::units::{age, short};
-use super::{Cmd, Ctx, Refused, Res, cmd, flag, plain, refuse};
+use super::{Cmd, CommandOutcome, Ctx, Refused, Res, When, cmd, flag, plain, refuse};
 use crate::json::J;
 use crate::obj;
-use crate::state::{CommandOutcome, When};
 use base::{AddrKind, AddrVec, EntityAddr, Epoch, OsdId, PgId, PoolId, Utime, errno};
 use bytes::Bytes;
 use cluster::interval_set::IntervalSet;
@@ -166,7 +165,7 @@ pub(super) fn encoded(c: &mut Ctx<'_>) -> Res<Result<(Epoch, Bytes), CommandOutc
     }
     match c.state.history.full(want) {
         Some(b) => Ok(Ok((want, b.clone()))),
-        None if want == newest => Ok(Ok((want, crate::core::osdmap_blob(c.state)))),
+        None if want == newest => Ok(Ok((want, crate::state::osdmap_blob(c.state)))),
         None => Ok(Err(CommandOutcome { when: When::NeedMap(want), ..CommandOutcome::done("") })),
     }
 }

@@ -2,10 +2,9 @@
 
 use super::osd_show::{Wanted, wanted};
 use super::text::{Align, Left, Right, Table};
-use super::{Cmd, Ctx, Res, cmd, invalid, refuse};
+use super::{Cmd, CommandOutcome, Ctx, Res, cmd, invalid, refuse};
 use crate::json::J;
 use crate::obj;
-use crate::state::CommandOutcome;
 use base::{OsdId, PoolId, errno};
 use cluster::OsdMap;
 use cluster::crush::{CHOOSE_ARGS_COMPAT, CrushMap, MAX_DEPTH, WEIGHT_ONE};

@@ -4,9 +4,8 @@
 //! Ceph's monitor accepts most of them; it keeps some, and drops the others from the epoch that was to bring them.
 
 use super::osd_map::{has_twice, osds, pg, text};
-use super::{Cmd, Ctx, Res, cmd, committed, invalid, refuse};
-use crate::core::pg_num::is_merged;
-use crate::state::CommandOutcome;
+use super::{Cmd, CommandOutcome, Ctx, Res, cmd, committed, invalid, refuse};
+use crate::state::pg_num::is_merged;
 use base::{OsdId, PgId, errno};
 use cluster::osdmap::RuleOsds;
 use cluster::{OsdMap, release};

@@ -1,7 +1,7 @@
 //! `pg getmap`: the statistics in the binary form of Ceph's PG map, for programs that decode it.
 
-use super::{Cmd, Ctx, Res, cmd, flag as cf};
-use crate::state::{ClusterState, CommandOutcome};
+use super::{Cmd, CommandOutcome, Ctx, Res, cmd, flag as cf};
+use crate::state::ClusterState;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use wire::{Features, Writer};

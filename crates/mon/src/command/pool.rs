@@ -3,10 +3,9 @@
 use super::osd_show::{autoscale_name, pool_opts, pool_text, pool_tree};
 use super::text::{Column, Table};
 use super::units::{bytes, count, strict_iec, strict_si, unsigned};
-use super::{Cmd, Ctx, Refused, Res, cmd, committed, flag as cf, invalid, refuse};
+use super::{Cmd, CommandOutcome, Ctx, Refused, Res, cmd, committed, flag as cf, invalid, refuse};
 use crate::json::J;
 use crate::obj;
-use crate::state::CommandOutcome;
 use base::{PoolId, errno};
 use cluster::pool::{POOL_OPT_NAMES, PgPool, PoolOpt, flag};
 use mgr::stats::autoscale::{Sizing, number, sizes};
@@ -275,7 +274,7 @@ fn get_quota(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 
 /// The value of `mon_target_pg_per_osd`.
 pub(crate) fn pgs_per_osd(state: &crate::state::ClusterState) -> u32 {
-    super::config::mon_option(state, "mon_target_pg_per_osd").parse().unwrap_or(100)
+    crate::state::config::mon_option(state, "mon_target_pg_per_osd").parse().unwrap_or(100)
 }
 
 /// A pool with the figures that the autoscaler uses.

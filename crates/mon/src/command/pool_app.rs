@@ -1,8 +1,7 @@
 //! `osd pool application`: the applications that use a pool, with their metadata.
 
-use super::{Cmd, Ctx, Refused, Res, cmd, committed, done, invalid, plain, refuse};
+use super::{Cmd, CommandOutcome, Ctx, Refused, Res, cmd, committed, done, invalid, plain, refuse};
 use crate::json::J;
-use crate::state::CommandOutcome;
 use base::errno;
 use std::collections::BTreeMap;
 

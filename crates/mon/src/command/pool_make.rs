@@ -1,7 +1,6 @@
 //! Making, removing and renaming pools.
 
-use super::{Cmd, Ctx, Refused, Res, cmd, committed, done, flag as cf, invalid, refuse};
-use crate::state::{CommandEffect, CommandOutcome};
+use super::{Cmd, CommandEffect, CommandOutcome, Ctx, Refused, Res, cmd, committed, done, flag as cf, invalid, refuse};
 use base::{OsdId, PoolId, errno};
 use cluster::pool::{POOL_OPT_NAMES, PgPool, PoolOpt, autoscale, flag, kind};
 use cluster::{CrushMap, OsdMap};
@@ -105,7 +104,7 @@ fn coded(c: &mut Ctx<'_>, pool: &str) -> Res<Code> {
     let profile = c.args.opt("erasure_code_profile").filter(|n| !n.is_empty()).unwrap_or_else(|| "default".into());
     let map = c.map();
     let (p, shape) = super::profile::find(&map, &profile)?;
-    let unit = super::config::mon_option(c.state, "osd_pool_erasure_code_stripe_unit");
+    let unit = crate::state::config::mon_option(c.state, "osd_pool_erasure_code_stripe_unit");
     let stripe_width = super::profile::stripe_width(&p, shape, &unit)?;
     let own = if profile == "default" { "erasure-code" } else { pool };
     let named = c.args.opt("rule").filter(|n| !n.is_empty());
@@ -147,7 +146,7 @@ fn rule(c: &mut Ctx<'_>) -> Res<i32> {
     if let Some(name) = by_place.or(by_name) {
         return named_rule(&map, &name);
     }
-    let wanted: i32 = super::config::mon_option(c.state, "osd_pool_default_crush_rule").parse().unwrap_or(-1);
+    let wanted: i32 = crate::state::config::mon_option(c.state, "osd_pool_default_crush_rule").parse().unwrap_or(-1);
     if wanted >= 0 && map.crush.rule(wanted).is_some() {
         return Ok(wanted);
     }
@@ -172,7 +171,7 @@ pub(super) fn create(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     if name.len() > NAME_MAX {
         return refuse(errno::ENAMETOOLONG, "pool name too long");
     }
-    let default_type = super::config::mon_option(c.state, "osd_pool_default_type");
+    let default_type = crate::state::config::mon_option(c.state, "osd_pool_default_type");
     let (kind, kind_name) = match c.args.str_or("pool_type", &default_type).as_str() {
         "replicated" | "" => (kind::REPLICATED, "replicated"),
         "erasure" => (kind::ERASURE, "erasure"),
@@ -209,7 +208,7 @@ pub(super) fn create(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         erasure_code_profile: code.profile,
         stripe_width: code.stripe_width,
         fast_read: kind == kind::ERASURE
-            && super::config::mon_option(c.state, "osd_pool_default_ec_fast_read") == "true",
+            && crate::state::config::mon_option(c.state, "osd_pool_default_ec_fast_read") == "true",
         pg_num,
         pgp_num,
         pg_num_target: pg_num,
@@ -257,7 +256,7 @@ fn check_pg_num(c: &Ctx<'_>, pg_num: u32, pgp_num: u32) -> Res<()> {
 fn autoscale_mode(c: &Ctx<'_>) -> Res<u8> {
     let mode = match c.args.opt("autoscale_mode") {
         Some(m) => m,
-        None => super::config::mon_option(c.state, "osd_pool_default_pg_autoscale_mode"),
+        None => crate::state::config::mon_option(c.state, "osd_pool_default_pg_autoscale_mode"),
     };
     match mode.as_str() {
         "on" => Ok(autoscale::ON),
@@ -274,7 +273,7 @@ fn set_given(c: &Ctx<'_>, pool: &mut PgPool) {
         ("osd_pool_default_flag_nopgchange", flag::NOPGCHANGE),
         ("osd_pool_default_flag_nosizechange", flag::NOSIZECHANGE),
     ] {
-        if super::config::mon_option(c.state, option) == "true" {
+        if crate::state::config::mon_option(c.state, option) == "true" {
             pool.flags |= bit;
         }
     }

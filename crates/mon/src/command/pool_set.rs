@@ -3,9 +3,8 @@
 use super::pool::{FLAG_VARS, csum_type};
 use super::pool_make::{check_pgs_per_osd, check_rule, check_size, set_opt, unset_opt};
 use super::units::{ParseResult, strict_float, strict_iec, strict_int};
-use super::{Cmd, Ctx, Refused, Res, cmd, committed, done, invalid, refuse};
-use crate::core::pg_num::{set_pending, set_pg_num};
-use crate::state::CommandOutcome;
+use super::{Cmd, CommandOutcome, Ctx, Refused, Res, cmd, committed, done, invalid, refuse};
+use crate::state::pg_num::{set_pending, set_pg_num};
 use base::{PoolId, errno};
 use cluster::pool::{PgPool, PoolOpt, autoscale, flag};
 

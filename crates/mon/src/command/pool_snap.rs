@@ -1,7 +1,6 @@
 //! Pool snapshots.
 
-use super::{Cmd, Ctx, Res, cmd, committed, done, invalid, refuse};
-use crate::state::CommandOutcome;
+use super::{Cmd, CommandOutcome, Ctx, Res, cmd, committed, done, invalid, refuse};
 use base::{SnapId, errno};
 use cluster::pool::{PoolSnap, flag};
 

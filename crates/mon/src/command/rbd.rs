@@ -3,8 +3,8 @@
 //! The host carries them out with a client of the cluster (`mgr::host::images`); this file does the part that needs
 //! no client. Work that needs all of librbd is refused; the operator runs the `rbd` command for it.
 
-use super::{Cmd, Ctx, Refused, Res, cmd, committed, flag as cf, invalid, plain, refuse};
-use crate::state::{ClusterState, CommandOutcome, ConfigKey, HostJob};
+use super::{Cmd, CommandOutcome, Ctx, HostJob, Refused, Res, cmd, committed, flag as cf, invalid, plain, refuse};
+use crate::state::{ClusterState, ConfigKey};
 use base::{errno, errno::Errno};
 use std::collections::BTreeMap;
 

@@ -7,12 +7,11 @@
 //!  1. The sender must have the rights of each command. Its output is not in the answer, only its errno and status line.
 //!  2. Nothing is proposed, and no effect of a command is carried out.
 
-use super::{Cmd, Ctx, Parsed, Refused, Request, Res, cmd, parse, refuse, run};
-use crate::core::balance;
-use crate::core::growth::may_hold;
+use super::{Cmd, CommandOutcome, Ctx, Parsed, Refused, Request, Res, When, cmd, parse, refuse, run};
 use crate::json::J;
 use crate::obj;
-use crate::state::{CommandOutcome, Pending, Role, When};
+use crate::state::balance::{self, may_hold};
+use crate::state::{Pending, Role};
 use base::errno;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;

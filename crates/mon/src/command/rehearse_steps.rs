@@ -9,9 +9,11 @@
 //!  3. One program at a time makes steps (`mgr::rehearse::steps::Claim`).
 
 use super::rehearse::is_of_map;
-use super::{Cmd, Ctx, Refused, Request, Res, cmd, committed, invalid, parse, refuse, run};
+use super::{
+    Cmd, CommandEffect, CommandOutcome, Ctx, Refused, Request, Res, When, cmd, committed, invalid, parse, refuse, run,
+};
 use crate::state::log::Prio;
-use crate::state::{ClusterState, CommandEffect, CommandOutcome, Pending, Role, When};
+use crate::state::{ClusterState, Pending, Role};
 use base::{PgId, errno};
 use bytes::Bytes;
 use cluster::osdmap::CANONICAL;

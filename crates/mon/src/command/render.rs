@@ -11,9 +11,8 @@
 //! differ between formats in more than their form (line breaks, an errno), the difference has a function here.
 
 use super::listing::{HOLE, Keep, Listing, Part};
-use super::{Ctx, Res};
+use super::{CommandOutcome, Ctx, Res};
 use crate::json::{self, Element, J};
-use crate::state::CommandOutcome;
 use base::PgId;
 use std::borrow::Borrow;
 use std::collections::BTreeMap;

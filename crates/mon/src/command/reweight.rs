@@ -1,8 +1,7 @@
 //! `osd reweight-by-utilization` and `-by-pg`, and their trials: lower weights for the fullest OSDs, as in Ceph
 //! (`reweight::by_utilization`). The balancer does better; scripts and habits use these.
 
-use super::{Cmd, Ctx, Res, cmd, flag as cf, invalid, plain, refuse};
-use crate::state::{CommandOutcome, When};
+use super::{Cmd, CommandOutcome, Ctx, Res, When, cmd, flag as cf, invalid, plain, refuse};
 use base::{OsdId, PgId, PoolId, errno};
 use cluster::OsdMap;
 use cluster::osdmap::WEIGHT_IN;

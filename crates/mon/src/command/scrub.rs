@@ -1,8 +1,7 @@
 //! Requests that the manager role sends to OSDs: scrubs, repairs, forced recovery.
 
 use super::args::parse_osd;
-use super::{Cmd, Ctx, Res, cmd, done, flag as cf, invalid, refuse};
-use crate::state::{CommandEffect, CommandOutcome};
+use super::{Cmd, CommandEffect, CommandOutcome, Ctx, Res, cmd, done, flag as cf, invalid, refuse};
 use base::{OsdId, PgId, errno};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::WireMessage;

@@ -3,11 +3,10 @@
 use super::health::{Health, Severity};
 use super::units::{age, bytes, count, unsigned};
 use super::versions::{VERSION_SHORT, metadata};
-use super::{Cmd, Ctx, Res, cmd, flag, osd_show, plain};
-use crate::core::clocks::{Difference, clock_drift_allowed};
+use super::{Cmd, CommandOutcome, Ctx, Res, cmd, flag, osd_show, plain};
 use crate::json::J;
 use crate::obj;
-use crate::state::CommandOutcome;
+use crate::state::clocks::{Difference, clock_drift_allowed};
 use base::{PoolId, Utime};
 use cluster::OsdMap;
 use mgr::stats::{PgStats, Rate, space};

@@ -1,10 +1,11 @@
 //! `ceph tell mon.x …` and `ceph tell mgr.x …`: commands to one process rather than to the cluster.
 
-use super::{Cmd, Ctx, Res, cmd, done, flag as cf, invalid, option_table, refuse};
+use super::{
+    Cmd, CommandEffect, CommandOutcome, Ctx, HostJob, Res, cmd, done, flag as cf, invalid, option_table, refuse,
+};
 use crate::json::J;
 use crate::obj;
 use crate::state::options::MonOptions;
-use crate::state::{CommandEffect, CommandOutcome, HostJob};
 use base::errno;
 use cluster::settings::Settings;
 

@@ -1,9 +1,8 @@
 //! Commands to the manager role as a process: `ceph tell mgr.X …` and its admin socket.
 
-use super::{Cmd, Ctx, Res, cmd, flag as cf, invalid};
+use super::{Cmd, CommandOutcome, Ctx, Res, cmd, flag as cf, invalid};
 use crate::json::J;
 use crate::obj;
-use crate::state::CommandOutcome;
 use base::{OsdId, Utime};
 
 /// Commands of this module.

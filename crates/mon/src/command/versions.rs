@@ -1,9 +1,9 @@
 //! Versions and features of daemons and clients, and the metadata that daemons report.
 
-use super::{Cmd, Ctx, Refused, Res, cmd, refuse};
+use super::{Cmd, CommandOutcome, Ctx, Refused, Res, cmd, refuse};
 use crate::json::J;
 use crate::obj;
-use crate::state::{CommandOutcome, Role};
+use crate::state::Role;
 use base::{EntityKind, errno};
 use std::collections::BTreeMap;
 

@@ -14,10 +14,9 @@ use std::time::Duration;
 use base::{AuthName, Mono};
 
 use super::MonCore;
-use super::session::ConnKey;
 use crate::command::Parsed;
-use crate::state::SessionInfo;
 use crate::state::log::Prio;
+use crate::state::{ConnKey, SessionInfo};
 
 /// Length of a window, in which repeats are merged.
 const WINDOW: Duration = Duration::from_secs(60);

@@ -11,7 +11,7 @@ use std::time::Duration;
 use base::Mono;
 
 use super::MonCore;
-use super::session::ConnKey;
+use crate::state::ConnKey;
 
 /// Time after an answer for which the client gets news; longer than its pause before the next question.
 const WAIT: Duration = Duration::from_secs(15);

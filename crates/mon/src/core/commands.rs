@@ -8,12 +8,11 @@ use wire::types::{PaxosHeader, Text};
 use wire::{Message, WireMessage};
 
 use super::fetch::Fetch;
-use super::session::ConnKey;
 use super::waiter::{CommandReply, Waiter};
 use super::{Effect, JOBS, MonCore, audit};
-use crate::command::{self, Parsed};
+use crate::command::{self, CommandEffect, CommandOutcome, Parsed, When};
 use crate::state::access::{Access, Principal};
-use crate::state::{CommandEffect, CommandOutcome, Pending, Role, SessionInfo, When};
+use crate::state::{ConnKey, Pending, Role, SessionInfo};
 
 impl MonCore {
     /// Handles a command to the monitor.

@@ -19,19 +19,11 @@ use wire::types::{PgStat, pg_state};
 
 use super::MonCore;
 use crate::state::ClusterState;
+use crate::state::cuts::names;
 use crate::state::log::Prio;
 
 /// Time past the grace before a link counts as cut: reports by other OSDs may come, which tell of an OSD.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
-
-/// The cut links between OSDs. Volatile: another leader hears the reports again, and finds the OSDs down.
-#[derive(Clone, Debug, Default)]
-pub struct Cuts {
-    /// Links whose ends both are in service.
-    pub open: BTreeSet<(OsdId, OsdId)>,
-    /// OSDs that were taken out of service, with the peers that they did not reach.
-    pub out: BTreeMap<OsdId, BTreeSet<OsdId>>,
-}
 
 /// The effect of taking an OSD out of service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -104,9 +96,4 @@ impl MonCore {
             self.maps_after_commit(conn, Epoch(epoch));
         }
     }
-}
-
-/// The OSDs' names for a sentence.
-pub fn names(osds: &BTreeSet<OsdId>) -> String {
-    osds.iter().map(OsdId::to_string).collect::<Vec<_>>().join(", ")
 }

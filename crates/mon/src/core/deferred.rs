@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use wire::Message;
 
-use super::session::ConnKey;
+use crate::state::ConnKey;
 
 /// Most waiting messages of one session.
 pub(super) const SESSION_MESSAGES: usize = 4096;

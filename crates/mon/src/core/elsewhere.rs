@@ -9,8 +9,8 @@ use auth::{CapsInfo, KeyMark, Method, Principal};
 use base::EntityKind;
 
 use super::MonCore;
-use super::session::{ConnKey, Peer};
-use crate::state::{AuthEntry, Role};
+use super::session::Peer;
+use crate::state::{AuthEntry, ConnKey, Role};
 
 /// True if `mark` is of the entity's key, or of its pending one.
 pub(super) fn has_key(entry: &AuthEntry, mark: KeyMark) -> bool {

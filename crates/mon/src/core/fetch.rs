@@ -8,8 +8,8 @@ use state::{Entry, Op, Outcome, Range, StateError};
 use wire::Message;
 
 use super::MonCore;
-use super::session::ConnKey;
 use super::subscribe::MAP_MESSAGE_BYTES;
+use crate::state::ConnKey;
 use crate::state::log::Prio;
 use crate::state::maps::StoredMaps;
 

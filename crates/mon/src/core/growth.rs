@@ -7,23 +7,14 @@
 //! Invariant: a proposal or tick looks at no more than [`PGS_A_STEP`] PGs.
 
 use super::MonCore;
-use super::balance::options;
-use crate::state::ClusterState;
+use crate::state::balance::{may_hold, options};
 use crate::state::log::Prio;
 use base::PgId;
-use cluster::release;
 use mgr::balance::joins;
 use std::sync::Arc;
 
 /// PGs that are looked at in one proposal or tick; each takes 20 to 30 microseconds.
 const PGS_A_STEP: usize = 8192;
-
-/// True if PGs are held where they are when OSDs join, because the balancer would move what is held.
-pub(crate) fn may_hold(state: &ClusterState) -> bool {
-    let o = options(state);
-    let old_clients = state.osdmap.require_min_compat_client < release::LUMINOUS;
-    !state.options.external_mgr && o.active && o.mode == "upmap" && o.hold_growth && !old_clients
-}
 
 impl MonCore {
     /// Adds to the pending change, if OSDs join by it, what keeps PGs in their places.

@@ -10,10 +10,9 @@ use state::{MAX_KEY, MAX_VALUE};
 
 use super::MonCore;
 use super::batch::Batch;
-use super::session::ConnKey;
 use super::waiter::Waiter;
-use crate::state::Pending;
 use crate::state::records::{key, value};
+use crate::state::{ConnKey, Pending};
 use wire::Message;
 
 /// True if the state store takes the record.

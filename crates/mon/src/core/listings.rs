@@ -6,10 +6,10 @@ use base::errno;
 use bytes::Bytes;
 
 use super::MonCore;
-use super::session::ConnKey;
 use super::waiter::CommandReply;
+use crate::command::CommandOutcome;
 use crate::command::listing::{Listing, ROWS_A_TURN};
-use crate::state::CommandOutcome;
+use crate::state::ConnKey;
 
 /// Most such commands of one session at a time.
 const OF_SESSION: usize = 8;

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use wire::{Features, Message, WireMessage};
 
 use super::MonCore;
-use super::session::ConnKey;
+use crate::state::ConnKey;
 
 /// Most messages held.
 const ENTRIES: usize = 16;

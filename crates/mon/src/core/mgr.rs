@@ -11,7 +11,8 @@ use wire::types::{MgrMap, MgrStandbyInfo};
 
 use super::MonCore;
 use super::rights::AtManager;
-use super::session::{ConnKey, Session};
+use super::session::Session;
+use crate::state::ConnKey;
 use crate::state::log::{LogEntry, Prio};
 use ::mgr::manager::{Daemon, Reporter};
 
@@ -41,14 +42,6 @@ const ALWAYS_ON: [&str; 10] = [
 const BEACON_GRACE: Duration = Duration::from_secs(30);
 /// Interval of digests to a separate manager (`mon_mgr_digest_period`).
 const DIGEST_PERIOD: Duration = Duration::from_secs(5);
-
-/// The module of the built-in manager that serves metrics (`host::metrics`).
-pub(crate) const METRICS: &str = "prometheus";
-/// The module of the built-in manager that serves the console (`host::console`).
-pub(crate) const CONSOLE: &str = "dashboard";
-/// Keys of the console's certificate and of its private key in the config-key store, as of Ceph's dashboard.
-pub(crate) const CERTIFICATE: &str = "mgr/dashboard/crt";
-pub(crate) const PRIVATE_KEY: &str = "mgr/dashboard/key";
 
 impl MonCore {
     /// Puts the address of a module into the manager map, or takes it out.

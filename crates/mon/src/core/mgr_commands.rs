@@ -18,6 +18,7 @@ use super::{Effect, JOBS, MonCore, audit};
 use crate::command;
 use crate::json::J;
 use crate::state::log::Prio;
+use crate::state::separate_mgr::MgrCommand;
 use crate::state::{ClusterState, Role, SessionInfo};
 
 /// Most commands that a manager may offer.
@@ -26,32 +27,6 @@ const COMMANDS_MAX: usize = 4096;
 const BYTES_MAX: usize = 2 << 20;
 /// Most commands that wait for the manager.
 const WAITING_MAX: usize = 64;
-
-/// Words of the active separate manager.
-#[derive(Clone, Debug, Default)]
-pub struct SeparateMgr {
-    /// Its metadata.
-    pub metadata: BTreeMap<String, String>,
-    /// Its commands by their words.
-    pub commands: BTreeMap<String, MgrCommand>,
-    /// The manager that was active before this process began has not been asked for its commands.
-    pub is_to_be_asked: bool,
-}
-
-/// A command that the active manager offers.
-#[derive(Clone, Debug)]
-pub struct MgrCommand {
-    /// Its signature, as clients take it.
-    pub sig: J,
-    /// One line of help.
-    pub help: String,
-    /// The service whose caps are checked.
-    pub module: String,
-    /// The permission needed: `r`, `rw` or `rwx`.
-    pub perm: String,
-    /// Ceph's flags, with that of the manager.
-    pub flags: u64,
-}
 
 /// The words of a signature, and its arguments as clients take them.
 fn signature(text: &str) -> (String, J) {

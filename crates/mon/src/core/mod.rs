@@ -52,13 +52,12 @@ mod tick;
 pub mod turns;
 mod waiter;
 
-pub(crate) use osd::may_mark_down;
-
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use crate::core::session::{Peer, Session};
 use crate::state::ops::OpTracker;
-use crate::state::{ClusterState, Pending, Role};
+use crate::state::{ClusterState, ConnKey, Pending, Role};
 use auth::ServiceKeys;
 use base::{EntityKind, Epoch, Mono, Now, OsdId};
 use deferred::Deferred;
@@ -66,7 +65,6 @@ use failure::FailureReports;
 use global_id::GlobalIds;
 use propose::Inflight;
 use rights::{AtMonitor, Right};
-use session::{ConnKey, Peer, Session};
 use state::{Op, Request};
 use waiter::Waiter;
 use wire::{Message, WireMessage};
@@ -75,15 +73,6 @@ pub use auth_host::MonAuthHost;
 
 /// Most host jobs that one session may have in flight.
 const JOBS: usize = 64;
-
-/// The newest OSD map in its stored and sent form.
-#[must_use]
-pub fn osdmap_blob(state: &ClusterState) -> bytes::Bytes {
-    match state.history.full(state.osdmap.epoch) {
-        Some(b) => b.clone(),
-        None => state.osdmap.encode_blob(cluster::osdmap::CANONICAL).0,
-    }
-}
 
 /// An event for the core.
 #[derive(Debug)]
@@ -122,7 +111,7 @@ pub enum Effect {
     /// Send a request to the state store.
     Submit(Request),
     /// Run a command that needs a client of the cluster; answer with [`Event::Answer`] and the token.
-    Job(u64, crate::state::HostJob),
+    Job(u64, crate::command::HostJob),
     /// Ask the separate manager; answer with [`Event::Answer`] and the token.
     Forward(u64, Box<::mgr::host::forward::Forward>),
     /// Stop the monitor: another one may write the state. The reason is for the log.

@@ -2,7 +2,8 @@
 //! counts.
 
 use super::MonCore;
-use super::session::{ConnKey, Session};
+use super::session::Session;
+use crate::state::ConnKey;
 use base::EntityKind;
 use mgr::files::Counted;
 use mgr::images::rates::Reported;

@@ -12,11 +12,10 @@ use wire::types::PaxosHeader;
 use wire::{Encode, Features, Message, WireMessage};
 
 use super::MonCore;
-use super::session::ConnKey;
 use super::waiter::Waiter;
-use crate::command;
+use crate::command::{self, When};
 use crate::state::access::Access;
-use crate::state::{Role, When};
+use crate::state::{ConnKey, Role};
 
 /// Longest name of a pool or snapshot, in bytes.
 const MAX_NAME: usize = 2048;

@@ -237,7 +237,7 @@ impl MonCore {
         }
         let merged = |pg: &PgId| {
             let p = inc.new_pools.get(&pg.pool).or_else(|| old.pool(pg.pool).map(|p| &**p));
-            p.is_some_and(|p| super::pg_num::is_merged(p, pg.seed))
+            p.is_some_and(|p| crate::state::pg_num::is_merged(p, pg.seed))
         };
         let gone = |pg: &PgId| inc.old_pools.contains(&pg.pool) || merged(pg);
         let upmap: Vec<PgId> = old.pg_upmap.iter().map(|(k, _)| *k).filter(gone).collect();

@@ -16,10 +16,9 @@ use wire::{Decode, WireMessage};
 use super::MonCore;
 use super::fetch::Fetch;
 use super::rights::Right;
-use super::session::ConnKey;
 use super::waiter::Waiter;
-use crate::state::log;
 use crate::state::records::key;
+use crate::state::{ConnKey, log};
 use mgr::stats::space;
 
 /// Most epochs in the answer to one MON_GET_OSDMAP.

@@ -20,10 +20,9 @@ use base::{AuthName, Mono};
 
 use super::elsewhere::has_key;
 use super::rights::Topic;
-use super::session::ConnKey;
 use super::{Effect, MonCore};
 use crate::state::access::Access;
-use crate::state::{AuthEntry, Role};
+use crate::state::{AuthEntry, ConnKey, Role};
 
 /// Time for which a session that has just been answered stays connected, without any rights.
 const LINGER: Duration = Duration::from_secs(2);

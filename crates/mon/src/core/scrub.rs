@@ -13,10 +13,9 @@ use state::Entry;
 use super::MonCore;
 use super::fetch::Fetch;
 use super::load::{self, Loaded};
-use super::session::ConnKey;
-use crate::state::ClusterState;
 use crate::state::log::Prio;
 use crate::state::options::MonOptions;
+use crate::state::{ClusterState, ConnKey};
 
 /// Most reads of the state, if commits happen in between.
 const TRIES: u32 = 8;

@@ -10,9 +10,6 @@ use super::rights::Right;
 use crate::state::access::Principal;
 use crate::state::{Role, SessionInfo, SessionSummary};
 
-/// A connection's key, chosen by the host.
-pub type ConnKey = u64;
-
 /// Most subscriptions of one session.
 pub const MAX_SUBSCRIPTIONS: usize = 64;
 

@@ -22,7 +22,8 @@ use super::MonCore;
 use super::fetch::Fetch;
 use super::made::Key;
 use super::rights::Topic;
-use super::session::{ConnKey, MAX_SUBSCRIPTIONS, Sub};
+use super::session::{MAX_SUBSCRIPTIONS, Sub};
+use crate::state::ConnKey;
 use crate::state::config::{Subject, options_for};
 use crate::state::log::Prio;
 

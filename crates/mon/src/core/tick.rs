@@ -12,10 +12,10 @@ use cluster::osdmap::{map_flag, osd_state};
 use cluster::pool::flag;
 use cluster::{IntervalSet, OsdMap, PgPool};
 
-use super::session::{ConnKey, Session};
+use super::session::Session;
 use super::{Beacon, MonCore};
-use crate::state::Role;
 use crate::state::log::Prio;
+use crate::state::{ConnKey, Role};
 use mgr::stats::space;
 
 /// Number of PGs whose purged snapshots a tick compares; the last pool may exceed it.

@@ -16,7 +16,7 @@ use wire::msg::{MCommand, MGetPoolStats, MMgrCommand, MMonCommand, MMonSubscribe
 use wire::{Message, WireMessage};
 
 use super::MonCore;
-use super::session::ConnKey;
+use crate::state::ConnKey;
 
 /// Most units of work in a turn; the last message may exceed it. A unit is some 0.1 ms.
 pub const WORK_A_TURN: u64 = 256;

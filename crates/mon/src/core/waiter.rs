@@ -4,8 +4,8 @@ use base::{Epoch, OsdId};
 use bytes::Bytes;
 use wire::Message;
 
-use super::session::ConnKey;
-use crate::state::CommandEffect;
+use crate::command::CommandEffect;
+use crate::state::ConnKey;
 
 /// The address of the answer to a command.
 #[derive(Clone, Debug)]

@@ -17,11 +17,12 @@ use wire::Decode as _;
 
 use super::MonError;
 use super::membership::Standing;
+use crate::command::HostJob;
 use crate::core::reading::{Reading, Step};
 use crate::core::relay::{Hub, HubEffect, LINK_IDS, OUTPUT_FULL, is_monitor};
 use crate::core::session::Peer;
 use crate::core::{Effect, Event, MonCore};
-use crate::state::{HostJob, Role};
+use crate::state::Role;
 use mgr::host::forward::Forward;
 
 /// The core with the network, the state store and the host's own state.

@@ -24,7 +24,7 @@ use reactor::clock;
 use super::bridge::Bridge;
 use super::modules::Module;
 use crate::core::MonCore;
-use crate::core::mgr::{CERTIFICATE, CONSOLE, PRIVATE_KEY};
+use crate::state::modules::{CERTIFICATE, CONSOLE, PRIVATE_KEY};
 
 const MODULE: Module = Module { name: CONSOLE, port_option: "ssl_server_port", port: 8443, scheme: "https" };
 /// Time for a request: commands wait for a commit.

@@ -13,8 +13,9 @@ use mgr::images::rates::Reported;
 use mgr::monitor::{FileSystem, FirstRank, Monitor, RankInfo};
 use wire::types::PerfMetricQuery;
 
+use crate::command::HostJob;
 use crate::core::MonCore;
-use crate::state::{ConfigKey, HostJob};
+use crate::state::ConfigKey;
 
 /// The manager's view of the monitor.
 pub(super) struct Seen(pub(super) Rc<RefCell<MonCore>>);

@@ -18,7 +18,7 @@ use reactor::clock;
 use super::bridge::Bridge;
 use super::counters;
 use super::modules::Module;
-use crate::core::mgr::METRICS;
+use crate::state::modules::METRICS;
 
 const MODULE: Module = Module { name: METRICS, port_option: "server_port", port: 9283, scheme: "http" };
 /// Age up to which a text serves further requests.

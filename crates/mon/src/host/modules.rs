@@ -1,7 +1,7 @@
 //! Addresses of the manager role's modules that serve HTTP.
 
-use crate::command::config::mgr_options;
 use crate::core::MonCore;
+use crate::state::config::mgr_options;
 use std::net::{IpAddr, SocketAddr};
 
 /// A module that serves HTTP.

@@ -1,32 +1,30 @@
-//! The monitor's state, and the one proposal under construction.
+//! The committed state in memory: all of it is also in the state store, except for the parts marked volatile.
 //!
-//! [`ClusterState`] is the committed state in memory: all of it is also in the state store. Only a commit changes it,
-//! except for the fields marked volatile. Commands and messages write their changes into [`Pending`]; the core turns
-//! it into one transaction and one new map epoch, and answers after the commit.
-//!
-//! Invariants:
-//!  1. Code that decides on pending changes asks `Pending` (`map`, `auth`, `config`, …), which shows committed state
-//!     with the pending changes applied; so several commands of one proposal see each other's changes.
-//!  2. A command that fails leaves `Pending` as it found it.
+//! Invariant: only a commit changes what is stored.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use base::id::Uuid;
-use base::{AddrVec, AuthName, EntityKind, EntityName, Epoch, Mono, Now, OsdId, PgId, PoolId, SnapId, Utime};
+use base::{AuthName, Epoch, Mono, Now, OsdId, PgId, PoolId, Utime};
 use bytes::Bytes;
-use cluster::{Incremental, IntervalSet, MonMap, OsdMap, PgPool};
-use wire::types::{FsMap, HealthCheck, MdsHealth, MgrMap};
-use wire::{Features, Message};
 
-use super::access::Principal;
-use super::log::{ClusterLog, LogEntry, Prio};
+use cluster::{IntervalSet, MonMap, OsdMap};
+use mgr::Manager;
+use wire::types::{FsMap, HealthCheck, MdsHealth, MgrMap};
+
+use super::clocks::Clocks;
+use super::config::ConfigDb;
+use super::crash::{self, CrashSummary};
+use super::cuts::Cuts;
+use super::log::ClusterLog;
 use super::maps::MapHistory;
 use super::options::MonOptions;
-use crate::command::listing::Listing;
-use mgr::Manager;
+use super::separate_mgr::SeparateMgr;
+use super::session::SessionSummary;
+use super::wrong_keys::WrongKeys;
 
 /// Key and caps of one entity.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,39 +35,6 @@ pub struct AuthEntry {
     pub pending_key: Option<auth::CryptoKey>,
     /// Service ("mon", "osd", "mgr", "mds") to capability text.
     pub caps: BTreeMap<String, String>,
-}
-
-/// One change of the central configuration, in its history.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigChange {
-    /// Running number.
-    pub version: u64,
-    /// Time of the change.
-    pub stamp: Utime,
-    /// The command that made the change (`config set`, `config reset 5`, …).
-    pub name: String,
-    /// `who/key`, value before, value after.
-    pub diff: Vec<(ConfigKey, Option<String>, Option<String>)>,
-}
-
-/// Key of an option: section with mask as written (`global`, `osd`, `osd.0`, `osd/class:ssd`) and option name.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ConfigKey {
-    /// Section and mask.
-    pub who: String,
-    /// Name of the option.
-    pub name: String,
-}
-
-/// The central configuration.
-#[derive(Clone, Debug, Default)]
-pub struct ConfigDb {
-    /// Version of the newest change.
-    pub version: u64,
-    /// All values.
-    pub values: BTreeMap<ConfigKey, String>,
-    /// The latest changes, newest last.
-    pub history: VecDeque<ConfigChange>,
 }
 
 /// A muted health check.
@@ -94,25 +59,6 @@ pub struct CreatingPg {
     pub stamp: Utime,
 }
 
-/// A client or daemon session as `mon sessions` and `features` show it (volatile).
-#[derive(Clone, Debug)]
-pub struct SessionSummary {
-    /// The authenticated entity.
-    pub name: AuthName,
-    /// The entity instance.
-    pub entity: EntityName,
-    /// The peer's addresses.
-    pub addrs: AddrVec,
-    /// The features that the peer announced.
-    pub features: Features,
-    /// The global id of the peer.
-    pub global_id: u64,
-    /// Time at which the session opened.
-    pub since: Utime,
-    /// The front monitor that relays the session; `None` for a direct connection.
-    pub by: Option<String>,
-}
-
 /// Daemons that were refused. Not stored.
 #[derive(Clone, Debug, Default)]
 pub struct RefusedDaemons {
@@ -121,7 +67,7 @@ pub struct RefusedDaemons {
     /// Reason why the OSD can't work with those that are up.
     pub foreign: BTreeMap<OsdId, String>,
     /// Daemons that came with a wrong key.
-    pub keys: super::wrong_keys::WrongKeys,
+    pub keys: WrongKeys,
 }
 
 /// The running monitors of several, and their etcd cluster.
@@ -180,7 +126,7 @@ pub struct ClusterState {
     /// `config-key` store.
     pub kv: BTreeMap<String, Bytes>,
     /// Summaries of the crash reports among the `config-key` entries, by crash id.
-    pub crashes: BTreeMap<String, crate::command::CrashSummary>,
+    pub crashes: BTreeMap<String, CrashSummary>,
     /// Version of the newest `config-key` change.
     pub kv_version: u64,
     /// The FSMap: file systems and MDS daemons.
@@ -212,17 +158,17 @@ pub struct ClusterState {
     /// Number of times that a monitor began to lead this cluster, including this time.
     pub term: u64,
     /// The active separate manager's own words (volatile).
-    pub separate_mgr: crate::core::mgr_commands::SeparateMgr,
+    pub separate_mgr: SeparateMgr,
     /// Alerts that a separate manager raised (volatile).
     pub mgr_checks: BTreeMap<String, HealthCheck>,
     /// Running monitors, and the etcd cluster that holds their state.
     pub mons: Mons,
     /// Clock differences of the other monitors (volatile).
-    pub clocks: crate::core::clocks::Clocks,
+    pub clocks: Clocks,
     /// How the state store answers (volatile).
     pub store: StoreAnswers,
     /// Cut links between OSDs.
-    pub cuts: crate::core::cuts::Cuts,
+    pub cuts: Cuts,
     /// Start time of this process (volatile).
     pub started: Now,
     /// Source of keys and ids.
@@ -239,8 +185,8 @@ impl ClusterState {
 
     /// Sets or removes a `config-key` entry.
     pub(crate) fn set_kv(&mut self, k: String, v: Option<Bytes>) {
-        if let Some(id) = crate::command::crash_id(&k) {
-            match v.as_ref().and_then(crate::command::CrashSummary::of) {
+        if let Some(id) = crash::id_of(&k) {
+            match v.as_ref().and_then(CrashSummary::of) {
                 Some(s) => self.crashes.insert(id.to_owned(), s),
                 None => self.crashes.remove(id),
             };
@@ -273,322 +219,11 @@ impl ClusterState {
     }
 }
 
-/// Changes collected for the next commit.
-#[derive(Default)]
-pub struct Pending {
-    inc: Option<Incremental>,
-    preview: Option<Arc<OsdMap>>,
-    /// Entities added or changed (`Some`) or removed (`None`).
-    pub auth: BTreeMap<AuthName, Option<AuthEntry>>,
-    /// Options set or removed.
-    pub config: BTreeMap<ConfigKey, Option<String>>,
-    /// Text of the configuration history entry.
-    pub config_reason: String,
-    /// `config-key` entries set or removed.
-    pub kv: BTreeMap<String, Option<Bytes>>,
-    /// Mutes set or removed.
-    pub mutes: BTreeMap<String, Option<Mute>>,
-    /// Lines for the cluster log.
-    pub log: Vec<LogEntry>,
-    /// The new monmap, with its new epoch.
-    pub monmap: Option<MonMap>,
-    /// The new manager map, with its new epoch.
-    pub mgrmap: Option<MgrMap>,
-    /// The new FSMap, with its new epoch.
-    pub fsmap: Option<FsMap>,
-    /// MDS metadata set or removed.
-    pub mds_metadata: BTreeMap<u64, Option<BTreeMap<String, String>>>,
-    /// OSD metadata set or removed.
-    pub osd_metadata: BTreeMap<OsdId, Option<BTreeMap<String, String>>>,
-    /// PGs that OSDs reported as created.
-    pub created_pgs: Vec<PgId>,
-    /// Snapshot ids that removals took for themselves, by pool; they count as purged.
-    pub taken_snaps: BTreeMap<PoolId, IntervalSet>,
-    /// Pools whose purged snapshots move from the record of an earlier build to the present ones.
-    pub moved_purged: BTreeSet<PoolId>,
-    /// New rotating service keys.
-    pub service_keys: Option<auth::ServiceKeys>,
-    /// End of the next batch of global ids.
-    pub global_id_end: Option<u64>,
-    /// The new term, when a monitor begins to lead.
-    pub term: Option<u64>,
-    /// The epoch below which OSD maps are removed.
-    pub trim_to: Option<Epoch>,
-}
-
-impl Pending {
-    /// True if a commit would change nothing.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.inc.is_none()
-            && self.auth.is_empty()
-            && self.config.is_empty()
-            && self.kv.is_empty()
-            && self.mutes.is_empty()
-            && self.log.is_empty()
-            && self.monmap.is_none()
-            && self.mgrmap.is_none()
-            && self.fsmap.is_none()
-            && self.mds_metadata.is_empty()
-            && self.osd_metadata.is_empty()
-            && self.created_pgs.is_empty()
-            && self.taken_snaps.is_empty()
-            && self.moved_purged.is_empty()
-            && self.service_keys.is_none()
-            && self.global_id_end.is_none()
-            && self.term.is_none()
-            && self.trim_to.is_none()
-    }
-
-    /// The pending map change, if there is one.
-    #[must_use]
-    pub fn inc(&self) -> Option<&Incremental> {
-        self.inc.as_ref()
-    }
-
-    /// The pending map change, for writing; created on first use. The core sets its time and checksums.
-    pub fn inc_mut(&mut self, state: &ClusterState) -> &mut Incremental {
-        self.preview = None;
-        self.inc.get_or_insert_with(|| {
-            Incremental::new(state.osdmap.fsid, state.osdmap.epoch.next(), state.osdmap.modified)
-        })
-    }
-
-    /// Sets the upmap items of a PG; without items it has none.
-    pub fn set_upmap_items(&mut self, state: &ClusterState, pg: PgId, items: Vec<(OsdId, OsdId)>) {
-        let had = state.osdmap.pg_upmap_items.contains_key(&pg);
-        let inc = self.inc_mut(state);
-        inc.new_pg_upmap_items.remove(&pg);
-        inc.old_pg_upmap_items.remove(&pg);
-        if !items.is_empty() {
-            inc.new_pg_upmap_items.insert(pg, items);
-        } else if had {
-            inc.old_pg_upmap_items.insert(pg);
-        }
-    }
-
-    /// The map with the pending change applied; cached until the next `inc_mut`.
-    pub fn map(&mut self, state: &ClusterState) -> Arc<OsdMap> {
-        let Some(inc) = &self.inc else { return Arc::clone(&state.osdmap) };
-        Arc::clone(self.preview.get_or_insert_with(|| {
-            // An inapplicable change is dropped by the proposal, with an error in the log, so the committed map
-            // stands here.
-            state.osdmap.apply(inc).map_or_else(|_| Arc::clone(&state.osdmap), Arc::new)
-        }))
-    }
-
-    /// An entity with pending changes.
-    #[must_use]
-    pub fn auth<'a>(&'a self, state: &'a ClusterState, name: &AuthName) -> Option<&'a AuthEntry> {
-        match self.auth.get(name) {
-            Some(e) => e.as_ref(),
-            None => state.auth.get(name),
-        }
-    }
-
-    /// An option with pending changes.
-    #[must_use]
-    pub fn config<'a>(&'a self, state: &'a ClusterState, key: &ConfigKey) -> Option<&'a str> {
-        match self.config.get(key) {
-            Some(e) => e.as_deref(),
-            None => state.config.values.get(key).map(String::as_str),
-        }
-    }
-
-    /// The manager map with pending changes.
-    #[must_use]
-    pub fn mgrmap<'a>(&'a self, state: &'a ClusterState) -> &'a MgrMap {
-        self.mgrmap.as_ref().unwrap_or(&state.mgrmap)
-    }
-
-    /// The pending manager map for writing, with the next epoch.
-    pub fn mgrmap_mut(&mut self, state: &ClusterState) -> &mut MgrMap {
-        self.mgrmap.get_or_insert_with(|| MgrMap { epoch: state.mgrmap.epoch.next(), ..state.mgrmap.clone() })
-    }
-
-    /// The pending FSMap for writing, with the next epoch.
-    pub fn fsmap_mut(&mut self, state: &ClusterState) -> &mut FsMap {
-        self.fsmap.get_or_insert_with(|| FsMap { epoch: state.fsmap.epoch.next(), ..state.fsmap.clone() })
-    }
-
-    /// A pool of the pending map for writing: changes go into the incremental. `None` if there is no such pool.
-    pub fn pool_mut(&mut self, state: &ClusterState, pool: PoolId) -> Option<&mut PgPool> {
-        let current = self.map(state).pool(pool).cloned()?;
-        let inc = self.inc_mut(state);
-        Some(inc.new_pools.entry(pool).or_insert_with(|| PgPool::clone(&current)))
-    }
-
-    /// Queues a snapshot of a pool for removal. As in Ceph the removal takes the pool's next snapshot id. That id
-    /// counts as purged at once, so that it leaves no gap between purged snapshots.
-    pub fn remove_snap(&mut self, state: &ClusterState, pool: PoolId, snap: SnapId) {
-        let epoch = state.osdmap.epoch.next();
-        let Some(p) = self.pool_mut(state, pool) else { return };
-        p.snaps.remove(&snap.0);
-        p.snap_seq = SnapId(p.snap_seq.0 + 1);
-        p.snap_epoch = epoch;
-        let taken = p.snap_seq.0;
-        self.taken_snaps.entry(pool).or_default().insert(taken, 1);
-        self.inc_mut(state).new_removed_snaps.entry(pool).or_default().insert(snap.0, 1);
-    }
-
-    /// A `config-key` entry with pending changes.
-    #[must_use]
-    pub fn kv<'a>(&'a self, state: &'a ClusterState, key: &str) -> Option<&'a Bytes> {
-        match self.kv.get(key) {
-            Some(e) => e.as_ref(),
-            None => state.kv.get(key),
-        }
-    }
-
-    /// Adds a line of this monitor to the cluster log.
-    pub fn log(&mut self, state: &ClusterState, now: Now, prio: Prio, channel: &str, msg: impl Into<String>) {
-        self.log.push(LogEntry {
-            name: AuthName { kind: EntityKind::MON, id: state.mon_name.clone() },
-            rank: EntityName::new(EntityKind::MON, 0),
-            addrs: state.monmap.mons.get(&state.mon_name).map(|m| m.public_addrs.clone()).unwrap_or_default(),
-            stamp: now.wall,
-            seq: state.log.next + self.log.len() as u64,
-            prio: prio.0,
-            msg: msg.into().into(),
-            channel: channel.to_owned(),
-        });
-    }
-
-    /// Takes the pending map change, for the commit.
-    pub(crate) fn take_inc(&mut self) -> Option<Incremental> {
-        self.preview = None;
-        self.inc.take()
-    }
-}
-
-/// The role that a command was sent to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// The monitor (`MON_COMMAND`).
-    Mon,
-    /// The manager (`MGR_COMMAND`).
-    Mgr,
-    /// The process itself (`ceph tell mon.x`, `ceph tell mgr.x`).
-    Tell,
-}
-
-/// The session of a command's sender.
-#[derive(Clone, Debug)]
-pub struct SessionInfo {
-    /// The sender's identity and rights.
-    pub principal: Principal,
-    /// The sender's entity instance.
-    pub entity: EntityName,
-    /// The addresses that the sender announces.
-    pub addrs: AddrVec,
-    /// The features that the sender announced.
-    pub features: Features,
-    /// The role that the session is connected to.
-    pub role: Role,
-    /// The front monitor that relays the session; `None` for a direct connection.
-    pub by: Option<String>,
-}
-
-/// The time at which a command is answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
-    /// At once.
-    Now,
-    /// After the pending changes are committed.
-    Committed,
-    /// After a commit: the outcome is discarded and the command dispatched again, because it depends on another
-    /// command of the same proposal.
-    Retry,
-    /// After a read: the outcome is discarded, the full map of the epoch read into `history`, and the command
-    /// dispatched again.
-    NeedMap(Epoch),
-    /// After the host has done the job among the effects ([`CommandEffect::Job`]), which gives the answer.
-    Host,
-}
-
-/// A side effect of a command, carried out with its answer.
-#[derive(Clone, Debug)]
-pub enum CommandEffect {
-    /// Send to an OSD's manager session (`OSD_SCRUB2`, `OSD_FORCE_RECOVERY`).
-    ToOsd(OsdId, Message),
-    /// Read the stored state and compare it with the state in memory; the result goes to the cluster log.
-    ScrubState,
-    /// Drop PG statistics of a removed pool.
-    ForgetPool(PoolId),
-    /// Put these settings in force (`tell mon.x config set`).
-    Settings(Box<cluster::settings::Settings>),
-    /// Ask the host to stop the process gracefully (`tell mon.x …`).
-    Restart,
-    /// Hand work to the host, which gives the answer.
-    Job(HostJob),
-    /// Change the state of the balancer.
-    Balancer(mgr::balance::BalancerChange),
-    /// Note the program that carries out a rehearsed change; empty for none.
-    Rehearsal(String),
-}
-
-/// A command that needs a client of the cluster, so the host runs it.
-#[derive(Clone, Debug)]
-pub struct HostJob {
-    /// The words of the command.
-    pub prefix: &'static str,
-    /// The arguments as text.
-    pub args: BTreeMap<String, String>,
-    /// The sender's session.
-    pub session: SessionInfo,
-}
-
-/// The outcome of a command.
-#[derive(Clone, Debug)]
-pub struct CommandOutcome {
-    /// 0 or a negative errno.
-    pub rc: i32,
-    /// Status line (the CLI prints it to stderr).
-    pub rs: String,
-    /// Output.
-    pub out: Bytes,
-    /// Output that is made in pieces and takes the place of `out`.
-    pub listing: Option<Box<Listing>>,
-    /// The time of the answer.
-    pub when: When,
-    /// Side effects.
-    pub effects: Vec<CommandEffect>,
-}
-
-impl CommandOutcome {
-    /// Success with output, answered at once.
-    #[must_use]
-    pub fn output(out: impl Into<Bytes>) -> Self {
-        Self { out: out.into(), ..Self::done("") }
-    }
-
-    /// Success with a status line, answered at once.
-    #[must_use]
-    pub fn done(rs: impl Into<String>) -> Self {
-        Self { rc: 0, rs: rs.into(), out: Bytes::new(), listing: None, when: When::Now, effects: Vec::new() }
-    }
-
-    /// Success with a status line, answered after the commit.
-    #[must_use]
-    pub fn committed(rs: impl Into<String>) -> Self {
-        Self { when: When::Committed, ..Self::done(rs) }
-    }
-
-    /// Failure with a status line, answered at once.
-    #[must_use]
-    pub fn fail(rc: i32, rs: impl Into<String>) -> Self {
-        Self { rc, ..Self::done(rs) }
-    }
-
-    /// An outcome that the host gives once it has done `job`.
-    #[must_use]
-    pub fn host(job: HostJob) -> Self {
-        Self { when: When::Host, effects: vec![CommandEffect::Job(job)], ..Self::done("") }
-    }
-
-    /// The outcome that dispatches the command again after the commit.
-    #[must_use]
-    pub fn retry() -> Self {
-        Self { when: When::Retry, ..Self::done("") }
+/// The newest OSD map in its stored and sent form.
+#[must_use]
+pub fn osdmap_blob(state: &ClusterState) -> bytes::Bytes {
+    match state.history.full(state.osdmap.epoch) {
+        Some(b) => b.clone(),
+        None => state.osdmap.encode_blob(cluster::osdmap::CANONICAL).0,
     }
 }

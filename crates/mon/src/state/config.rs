@@ -1,15 +1,49 @@
-//! Selects the centrally stored options that apply to a daemon or client.
+//! The central configuration, and the options in it that apply to a daemon or client.
 //!
 //! A section is `global`, a kind (`osd`), a name (`osd.3`, `client.rgw.a`) or a dotted prefix of it (`client.rgw`),
 //! with masks after slashes: `osd/class:ssd`, `osd/rack:r1`, `global/host:h`. Of several values for an option, the
 //! one in the more specific section wins, but a value with a narrower mask is never replaced by one with a wider
 //! mask.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
-use base::AuthName;
+use base::{AuthName, EntityKind, OsdId, Utime};
+use cluster::option_table;
 
-use super::{ConfigDb, ConfigKey};
+use super::ClusterState;
+
+/// The central configuration.
+#[derive(Clone, Debug, Default)]
+pub struct ConfigDb {
+    /// Version of the newest change.
+    pub version: u64,
+    /// All values.
+    pub values: BTreeMap<ConfigKey, String>,
+    /// The latest changes, newest last.
+    pub history: VecDeque<ConfigChange>,
+}
+
+/// Key of an option: section with mask as written (`global`, `osd`, `osd.0`, `osd/class:ssd`) and option name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ConfigKey {
+    /// Section and mask.
+    pub who: String,
+    /// Name of the option.
+    pub name: String,
+}
+
+/// One change of the central configuration, in its history.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigChange {
+    /// Running number.
+    pub version: u64,
+    /// Time of the change.
+    pub stamp: Utime,
+    /// The command that made the change (`config set`, `config reset 5`, …).
+    pub name: String,
+    /// `who/key`, value before, value after.
+    pub diff: Vec<(ConfigKey, Option<String>, Option<String>)>,
+}
 
 /// The daemon's properties that masks are compared with.
 #[derive(Clone, Debug, Default)]
@@ -98,6 +132,48 @@ pub fn resolve(
         }
     }
     best.into_iter().map(|(k, (_, key, v))| (k, (key, v))).collect()
+}
+
+/// Value of an option for this monitor: as set centrally, else the default.
+#[must_use]
+pub(crate) fn mon_option(state: &ClusterState, name: &str) -> String {
+    if let Some(v) = state.options.settings.given(name) {
+        return v.to_owned();
+    }
+    let me = AuthName { kind: EntityKind::MON, id: state.mon_name.clone() };
+    effective(state, &me)
+        .remove(name)
+        .map(|(_, v)| v)
+        .or_else(|| option_table::find(name).map(|o| o.default_for(true).to_owned()))
+        .unwrap_or_default()
+}
+
+/// The options of a module of the manager role, without `prefix` (`mgr/balancer/`).
+pub(crate) fn mgr_options(state: &ClusterState, prefix: &str) -> BTreeMap<String, String> {
+    let me = AuthName { kind: EntityKind::MGR, id: state.mon_name.clone() };
+    let all = effective(state, &me).into_iter();
+    all.filter_map(|(k, (_, v))| Some((k.strip_prefix(prefix)?.to_owned(), v))).collect()
+}
+
+fn subject(state: &ClusterState, name: &AuthName) -> Subject {
+    let mut s = Subject::default();
+    if name.kind == EntityKind::OSD
+        && let Ok(id) = name.id.parse::<i32>()
+    {
+        s.location = state.osdmap.crush.full_location(id).into_iter().collect();
+        s.device_class = state.osdmap.crush.class_of(id).unwrap_or_default().to_owned();
+        if let Some(h) = state.osd_metadata.get(&OsdId(id)).and_then(|m| m.get("hostname")) {
+            s.location.entry("host".into()).or_insert_with(|| h.clone());
+        }
+    }
+    s
+}
+
+/// The options in effect for an entity, each with the section and mask it comes from.
+pub(crate) fn effective(state: &ClusterState, name: &AuthName) -> BTreeMap<String, (ConfigKey, String)> {
+    let crush = state.osdmap.crush.clone();
+    let rank = |t: &str| crush.type_id(t).and_then(|t| usize::try_from(t).ok());
+    resolve(&state.config, name, &subject(state, name), &rank)
 }
 
 #[cfg(test)]

@@ -8,15 +8,29 @@
 //!  2. Functions here read the committed state and change only [`Pending`]; a commit changes the state.
 
 pub mod access;
+pub(crate) mod balance;
+pub mod clocks;
 mod cluster_state;
 pub mod config;
+pub(crate) mod crash;
+pub mod cuts;
 pub mod fs;
 pub mod log;
 pub mod lost_tickets;
 pub mod maps;
+pub(crate) mod modules;
 pub mod ops;
 pub mod options;
+pub(crate) mod osd;
+mod pending;
+pub(crate) mod pg_num;
 pub mod records;
+pub mod separate_mgr;
+mod session;
 pub mod wrong_keys;
 
-pub use cluster_state::*;
+pub use cluster_state::{AuthEntry, ClusterState, CreatingPg, Mons, Mute, RefusedDaemons, StoreAnswers, osdmap_blob};
+pub use config::{ConfigChange, ConfigDb, ConfigKey};
+pub use crash::CrashSummary;
+pub use pending::Pending;
+pub use session::{ConnKey, Role, SessionInfo, SessionSummary};

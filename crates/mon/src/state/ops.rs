@@ -6,7 +6,7 @@ use std::time::Duration;
 use base::{Mono, Now, Utime};
 use serde_json::{Value, json};
 
-use crate::core::session::ConnKey;
+use super::ConnKey;
 
 /// Most recent requests kept; `HISTORY_SECONDS` bounds their age.
 const HISTORY: usize = 20;

@@ -1,8 +1,8 @@
 //! `fs authorize`: makes a key for paths of a file system, with the capabilities it needs at each service.
 
 use super::{Ctx, Refused, Res, edit, invalid, may_change, refuse};
-use crate::command::{Cmd, cmd, done};
-use crate::state::{AuthEntry, CommandOutcome, When};
+use crate::command::{Cmd, CommandOutcome, When, cmd, done};
+use crate::state::AuthEntry;
 use base::{AuthName, errno};
 use std::collections::BTreeMap;
 

@@ -1,10 +1,9 @@
 //! MDS daemons and ranks.
 
 use super::{BEHIND, Ctx, Refused, Res, edit, invalid, is_behind, map, may_change, refuse, show, truth, view};
-use crate::command::{Cmd, cmd, committed, done, flag as cf};
+use crate::command::{Cmd, CommandOutcome, cmd, committed, done, flag as cf};
 use crate::json::J;
 use crate::obj;
-use crate::state::CommandOutcome;
 use crate::state::log::Prio;
 use base::errno;
 use std::collections::BTreeSet;

@@ -21,10 +21,9 @@ pub(super) mod subvolume;
 pub(super) mod volume;
 
 use super::pool_make::set_opt;
-use super::{Cmd, Ctx, Refused, Res, cmd, committed, done, flag as cf, invalid, refuse};
+use super::{Cmd, CommandOutcome, Ctx, Refused, Res, cmd, committed, done, flag as cf, invalid, refuse};
 use crate::json::J;
 use crate::obj;
-use crate::state::CommandOutcome;
 use crate::state::fs::edit::FsEdit;
 use crate::state::fs::map;
 use crate::state::log::Prio;

@@ -1,9 +1,8 @@
 //! `fs set`: parameters of a file system.
 
 use super::{Ctx, Filesystem, Refused, Res, changed, edit, invalid, refuse, truth};
-use crate::command::committed;
 use crate::command::units::strict_int;
-use crate::state::CommandOutcome;
+use crate::command::{CommandOutcome, committed};
 use base::errno;
 use wire::types::{MdsMap, fs_flag};
 

@@ -1,8 +1,7 @@
 //! Commands on scheduled snapshots. The manager role's client serves them ([`mgr::host`]).
 
 use crate::command::rbd::host;
-use crate::command::{Cmd, Ctx, Res, cmd, flag as cf};
-use crate::state::{CommandOutcome, HostJob};
+use crate::command::{Cmd, CommandOutcome, Ctx, HostJob, Res, cmd, flag as cf};
 
 /// Commands of this module.
 pub(in crate::command) const COMMANDS: &[Cmd] = &[

@@ -1,9 +1,9 @@
 //! Computes all alerts: those of the OSD map, of the PGs, and of the monitor and manager roles.
 
 use super::{Check, Checks, Severity};
-use crate::command::config::mon_option;
-use crate::core::clocks::clock_drift_allowed;
-use crate::core::cuts::names;
+use crate::state::clocks::clock_drift_allowed;
+use crate::state::config::mon_option;
+use crate::state::cuts::names;
 use crate::state::{ClusterState, lost_tickets};
 use base::{Now, OsdId};
 use mgr::stats::DaemonHealth;

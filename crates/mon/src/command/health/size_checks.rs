@@ -3,8 +3,8 @@
 
 use super::Severity::Warn;
 use super::checks::Adder;
-use crate::command::config::mon_option;
 use crate::state::ClusterState;
+use crate::state::config::mon_option;
 use base::PgId;
 use cluster::pool::PoolOpt;
 use mgr::stats::autoscale::number;

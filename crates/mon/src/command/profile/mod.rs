@@ -7,9 +7,9 @@ mod shape;
 
 pub(super) use shape::{Profile, Shape, complete, stripe_width};
 
-use super::{Cmd, Ctx, Res, cmd, committed, done, invalid, refuse};
+use super::{Cmd, CommandOutcome, Ctx, Res, cmd, committed, done, invalid, refuse};
 use crate::json::J;
-use crate::state::{ClusterState, CommandOutcome};
+use crate::state::ClusterState;
 use base::{OsdId, errno};
 use cluster::{OsdMap, PgPool};
 
@@ -96,7 +96,8 @@ fn set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let force = c.args.flag("force") || words.iter().any(|w| w == "--force");
     words.retain(|w| !matches!(w.as_str(), "--force" | "--yes-i-really-mean-it"));
     let map = c.map();
-    let mut p = shape::parse(&words, &super::config::mon_option(c.state, "osd_pool_default_erasure_code_profile"))?;
+    let mut p =
+        shape::parse(&words, &crate::state::config::mon_option(c.state, "osd_pool_default_erasure_code_profile"))?;
     shape::check_failure_domain(&p, &map.crush)?;
     complete(&mut p, force)?;
     if let Some(mut have) = map.erasure_code_profiles.get(&name).cloned() {

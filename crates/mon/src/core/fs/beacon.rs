@@ -14,8 +14,8 @@ use wire::types::{INLINE_DATA, MdsHealth, MdsHealthMetric, MdsInfo, MdsMap, Text
 use wire::{Encode, Features, WireMessage};
 
 use crate::core::MonCore;
-use crate::core::session::ConnKey;
 use crate::core::waiter::Waiter;
+use crate::state::ConnKey;
 use crate::state::fs::edit::FsEdit;
 use crate::state::fs::map::{self, NO_FS};
 use crate::state::log::Prio;

@@ -14,7 +14,7 @@ use wire::types::{FsMap, FsMapUser, FsUserInfo, MdsMap};
 use wire::{Encode, Features};
 
 use crate::core::MonCore;
-use crate::core::session::ConnKey;
+use crate::state::ConnKey;
 
 impl MonCore {
     /// Sends the map of a due subscription of this family.

@@ -9,8 +9,8 @@ use wire::WireMessage;
 use wire::msg::MRemoveSnaps;
 
 use crate::core::MonCore;
-use crate::core::session::ConnKey;
 use crate::core::waiter::Waiter;
+use crate::state::ConnKey;
 
 /// Largest snapshot id (`CEPH_MAXSNAP`).
 const MAX_SNAP: u64 = u64::MAX - 2;

@@ -9,8 +9,8 @@ use wire::msg::{MOsdBoot, MOsdMarkMeDead, MOsdMarkMeDown, PeerVersions};
 use wire::{Features, Message, WireMessage};
 
 use super::super::MonCore;
-use super::super::session::ConnKey;
 use super::super::waiter::Waiter;
+use crate::state::ConnKey;
 use crate::state::log::Prio;
 
 /// Weight of the newest observation in an OSD's laggy history (`mon_osd_laggy_weight`).

@@ -20,9 +20,8 @@ use wire::msg::MOsdPgCreate2;
 use wire::types::{CompactInterval, PastIntervals, PgCreateExtra, PgCreateStamp, PgHistory, PgShard, PiCompactRep};
 
 use super::super::MonCore;
-use super::super::session::ConnKey;
-use crate::state::CreatingPg;
 use crate::state::records::CreatingPool;
+use crate::state::{ConnKey, CreatingPg};
 
 /// Most PGs in a message.
 const PGS_PER_MESSAGE: usize = 1024;

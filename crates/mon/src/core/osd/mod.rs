@@ -12,13 +12,12 @@ pub(super) use boot::bounded_metadata;
 pub(super) use creating::CreatingTargets;
 
 use base::{AddrVec, Epoch, OsdId};
+use cluster::OsdXinfo;
 use cluster::osdmap::osd_state;
-use cluster::{Incremental, OsdXinfo};
 
 use super::MonCore;
-use super::session::ConnKey;
 use super::waiter::Waiter;
-use crate::state::{ClusterState, Pending};
+use crate::state::{ConnKey, osd};
 
 impl MonCore {
     /// The OSD, if the session is that of the instance that the map shows up. Any other session gets the newest maps.
@@ -51,7 +50,7 @@ impl MonCore {
 
     /// True if the pending change already marks the OSD down.
     fn going_down(&self, osd: OsdId) -> bool {
-        self.pending.inc().is_some_and(|i| inc_marks_down(i, osd))
+        self.pending.inc().is_some_and(|i| osd::inc_marks_down(i, osd))
     }
 
     /// Marks an OSD down in the pending change; false if it is down or going down already.
@@ -64,33 +63,8 @@ impl MonCore {
         true
     }
 
-    /// True if no flag forbids to mark the OSD down and enough other OSDs are up. An administrator's request obeys
-    /// both; `force` skips the ratio.
+    /// See [`osd::may_mark_down`].
     pub(super) fn may_mark_down(&self, osd: OsdId) -> bool {
-        may_mark_down(&self.state, &self.pending, osd)
+        osd::may_mark_down(&self.state, &self.pending, osd)
     }
-}
-
-/// See [`MonCore::may_mark_down`].
-pub(crate) fn may_mark_down(state: &ClusterState, pending: &Pending, osd: OsdId) -> bool {
-    let map = &state.osdmap;
-    if map.has_flag(cluster::osdmap::map_flag::NODOWN) || map.effective_state_bits(osd) & osd_state::NODOWN != 0 {
-        tracing::info!("mon: {osd} is not marked down: nodown");
-        return false;
-    }
-    let (all, up, _) = map.osd_counts();
-    if all == 0 {
-        return false;
-    }
-    let going = pending.inc().map_or(0, |i| i.new_state.keys().filter(|o| inc_marks_down(i, **o)).count());
-    let ratio = (up.saturating_sub(going)) as f64 / all as f64;
-    if ratio < state.options.min_up_ratio {
-        tracing::warn!("mon: {osd} is not marked down: only {up} of {all} OSDs are up");
-        return false;
-    }
-    true
-}
-
-fn inc_marks_down(i: &Incremental, osd: OsdId) -> bool {
-    i.new_state.get(&osd).is_some_and(|s| *s == 0 || s & osd_state::UP != 0)
 }

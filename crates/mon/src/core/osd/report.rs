@@ -8,10 +8,10 @@ use cluster::osdmap::osd_state;
 use wire::msg::failure_flags::{FAILED, IMMEDIATE};
 use wire::msg::{MOsdAlive, MOsdBeacon, MOsdFailure, MOsdFull, MOsdPgCreated, MOsdPgTemp};
 
-use super::super::session::ConnKey;
 use super::super::{Beacon, MonCore};
 use super::boot::have;
 use crate::command::has_twice;
+use crate::state::ConnKey;
 use crate::state::log::Prio;
 
 /// Fullness bits of an OSD's state.

@@ -9,7 +9,8 @@ use wire::{Features, Message, WireMessage};
 
 use super::share::Share;
 use super::{TELLS_TAKEN, Taken, carried, fits, opening};
-use crate::core::session::{ConnKey, Peer};
+use crate::core::session::Peer;
+use crate::state::ConnKey;
 
 /// Most messages of a session that wait for a leader.
 pub(super) const HELD_MESSAGES: usize = 1024;

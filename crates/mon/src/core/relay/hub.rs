@@ -11,7 +11,8 @@ use wire::{Features, Message, WireMessage};
 
 use super::share::{ALL, Share};
 use super::{TELLS_TAKEN, Taken, carried, fits, peer_of};
-use crate::core::session::{ConnKey, Peer};
+use crate::core::session::Peer;
+use crate::state::ConnKey;
 
 /// Most sessions on one link.
 const LINK_SESSIONS: usize = 20_000;

@@ -28,8 +28,8 @@ use base::{AuthName, EntityKind};
 use wire::msg::{MRelayMessage, MRelayOpen, MRelayTaken};
 use wire::{Features, Message, WireMessage};
 
-use super::session::{ConnKey, Peer};
-use crate::state::Role;
+use super::session::Peer;
+use crate::state::{ConnKey, Role};
 
 pub use front::{Front, FrontEffect};
 pub use hub::{FULL as OUTPUT_FULL, Hub, HubEffect};

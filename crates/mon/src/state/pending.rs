@@ -1,0 +1,208 @@
+//! The one proposal under construction.
+//!
+//! Commands and messages write their changes into [`Pending`]; the core turns it into one transaction and one new map
+//! epoch, and answers after the commit.
+//!
+//! Invariants:
+//!  1. Code that decides on pending changes asks `Pending` (`map`, `auth`, `config`, …), which shows committed state
+//!     with the pending changes applied; so several commands of one proposal see each other's changes.
+//!  2. A command that fails leaves `Pending` as it found it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use base::{AuthName, EntityKind, EntityName, Epoch, Now, OsdId, PgId, PoolId, SnapId};
+use bytes::Bytes;
+use cluster::{Incremental, IntervalSet, MonMap, OsdMap, PgPool};
+use wire::types::{FsMap, MgrMap};
+
+use super::log::{LogEntry, Prio};
+use super::{AuthEntry, ClusterState, ConfigKey, Mute};
+
+/// Changes collected for the next commit.
+#[derive(Default)]
+pub struct Pending {
+    inc: Option<Incremental>,
+    preview: Option<Arc<OsdMap>>,
+    /// Entities added or changed (`Some`) or removed (`None`).
+    pub auth: BTreeMap<AuthName, Option<AuthEntry>>,
+    /// Options set or removed.
+    pub config: BTreeMap<ConfigKey, Option<String>>,
+    /// Text of the configuration history entry.
+    pub config_reason: String,
+    /// `config-key` entries set or removed.
+    pub kv: BTreeMap<String, Option<Bytes>>,
+    /// Mutes set or removed.
+    pub mutes: BTreeMap<String, Option<Mute>>,
+    /// Lines for the cluster log.
+    pub log: Vec<LogEntry>,
+    /// The new monmap, with its new epoch.
+    pub monmap: Option<MonMap>,
+    /// The new manager map, with its new epoch.
+    pub mgrmap: Option<MgrMap>,
+    /// The new FSMap, with its new epoch.
+    pub fsmap: Option<FsMap>,
+    /// MDS metadata set or removed.
+    pub mds_metadata: BTreeMap<u64, Option<BTreeMap<String, String>>>,
+    /// OSD metadata set or removed.
+    pub osd_metadata: BTreeMap<OsdId, Option<BTreeMap<String, String>>>,
+    /// PGs that OSDs reported as created.
+    pub created_pgs: Vec<PgId>,
+    /// Snapshot ids that removals took for themselves, by pool; they count as purged.
+    pub taken_snaps: BTreeMap<PoolId, IntervalSet>,
+    /// Pools whose purged snapshots move from the record of an earlier build to the present ones.
+    pub moved_purged: BTreeSet<PoolId>,
+    /// New rotating service keys.
+    pub service_keys: Option<auth::ServiceKeys>,
+    /// End of the next batch of global ids.
+    pub global_id_end: Option<u64>,
+    /// The new term, when a monitor begins to lead.
+    pub term: Option<u64>,
+    /// The epoch below which OSD maps are removed.
+    pub trim_to: Option<Epoch>,
+}
+
+impl Pending {
+    /// True if a commit would change nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.inc.is_none()
+            && self.auth.is_empty()
+            && self.config.is_empty()
+            && self.kv.is_empty()
+            && self.mutes.is_empty()
+            && self.log.is_empty()
+            && self.monmap.is_none()
+            && self.mgrmap.is_none()
+            && self.fsmap.is_none()
+            && self.mds_metadata.is_empty()
+            && self.osd_metadata.is_empty()
+            && self.created_pgs.is_empty()
+            && self.taken_snaps.is_empty()
+            && self.moved_purged.is_empty()
+            && self.service_keys.is_none()
+            && self.global_id_end.is_none()
+            && self.term.is_none()
+            && self.trim_to.is_none()
+    }
+
+    /// The pending map change, if there is one.
+    #[must_use]
+    pub fn inc(&self) -> Option<&Incremental> {
+        self.inc.as_ref()
+    }
+
+    /// The pending map change, for writing; created on first use. The core sets its time and checksums.
+    pub fn inc_mut(&mut self, state: &ClusterState) -> &mut Incremental {
+        self.preview = None;
+        self.inc.get_or_insert_with(|| {
+            Incremental::new(state.osdmap.fsid, state.osdmap.epoch.next(), state.osdmap.modified)
+        })
+    }
+
+    /// Sets the upmap items of a PG; without items it has none.
+    pub fn set_upmap_items(&mut self, state: &ClusterState, pg: PgId, items: Vec<(OsdId, OsdId)>) {
+        let had = state.osdmap.pg_upmap_items.contains_key(&pg);
+        let inc = self.inc_mut(state);
+        inc.new_pg_upmap_items.remove(&pg);
+        inc.old_pg_upmap_items.remove(&pg);
+        if !items.is_empty() {
+            inc.new_pg_upmap_items.insert(pg, items);
+        } else if had {
+            inc.old_pg_upmap_items.insert(pg);
+        }
+    }
+
+    /// The map with the pending change applied; cached until the next `inc_mut`.
+    pub fn map(&mut self, state: &ClusterState) -> Arc<OsdMap> {
+        let Some(inc) = &self.inc else { return Arc::clone(&state.osdmap) };
+        Arc::clone(self.preview.get_or_insert_with(|| {
+            // An inapplicable change is dropped by the proposal, with an error in the log, so the committed map
+            // stands here.
+            state.osdmap.apply(inc).map_or_else(|_| Arc::clone(&state.osdmap), Arc::new)
+        }))
+    }
+
+    /// An entity with pending changes.
+    #[must_use]
+    pub fn auth<'a>(&'a self, state: &'a ClusterState, name: &AuthName) -> Option<&'a AuthEntry> {
+        match self.auth.get(name) {
+            Some(e) => e.as_ref(),
+            None => state.auth.get(name),
+        }
+    }
+
+    /// An option with pending changes.
+    #[must_use]
+    pub fn config<'a>(&'a self, state: &'a ClusterState, key: &ConfigKey) -> Option<&'a str> {
+        match self.config.get(key) {
+            Some(e) => e.as_deref(),
+            None => state.config.values.get(key).map(String::as_str),
+        }
+    }
+
+    /// The manager map with pending changes.
+    #[must_use]
+    pub fn mgrmap<'a>(&'a self, state: &'a ClusterState) -> &'a MgrMap {
+        self.mgrmap.as_ref().unwrap_or(&state.mgrmap)
+    }
+
+    /// The pending manager map for writing, with the next epoch.
+    pub fn mgrmap_mut(&mut self, state: &ClusterState) -> &mut MgrMap {
+        self.mgrmap.get_or_insert_with(|| MgrMap { epoch: state.mgrmap.epoch.next(), ..state.mgrmap.clone() })
+    }
+
+    /// The pending FSMap for writing, with the next epoch.
+    pub fn fsmap_mut(&mut self, state: &ClusterState) -> &mut FsMap {
+        self.fsmap.get_or_insert_with(|| FsMap { epoch: state.fsmap.epoch.next(), ..state.fsmap.clone() })
+    }
+
+    /// A pool of the pending map for writing: changes go into the incremental. `None` if there is no such pool.
+    pub fn pool_mut(&mut self, state: &ClusterState, pool: PoolId) -> Option<&mut PgPool> {
+        let current = self.map(state).pool(pool).cloned()?;
+        let inc = self.inc_mut(state);
+        Some(inc.new_pools.entry(pool).or_insert_with(|| PgPool::clone(&current)))
+    }
+
+    /// Queues a snapshot of a pool for removal. As in Ceph the removal takes the pool's next snapshot id. That id
+    /// counts as purged at once, so that it leaves no gap between purged snapshots.
+    pub fn remove_snap(&mut self, state: &ClusterState, pool: PoolId, snap: SnapId) {
+        let epoch = state.osdmap.epoch.next();
+        let Some(p) = self.pool_mut(state, pool) else { return };
+        p.snaps.remove(&snap.0);
+        p.snap_seq = SnapId(p.snap_seq.0 + 1);
+        p.snap_epoch = epoch;
+        let taken = p.snap_seq.0;
+        self.taken_snaps.entry(pool).or_default().insert(taken, 1);
+        self.inc_mut(state).new_removed_snaps.entry(pool).or_default().insert(snap.0, 1);
+    }
+
+    /// A `config-key` entry with pending changes.
+    #[must_use]
+    pub fn kv<'a>(&'a self, state: &'a ClusterState, key: &str) -> Option<&'a Bytes> {
+        match self.kv.get(key) {
+            Some(e) => e.as_ref(),
+            None => state.kv.get(key),
+        }
+    }
+
+    /// Adds a line of this monitor to the cluster log.
+    pub fn log(&mut self, state: &ClusterState, now: Now, prio: Prio, channel: &str, msg: impl Into<String>) {
+        self.log.push(LogEntry {
+            name: AuthName { kind: EntityKind::MON, id: state.mon_name.clone() },
+            rank: EntityName::new(EntityKind::MON, 0),
+            addrs: state.monmap.mons.get(&state.mon_name).map(|m| m.public_addrs.clone()).unwrap_or_default(),
+            stamp: now.wall,
+            seq: state.log.next + self.log.len() as u64,
+            prio: prio.0,
+            msg: msg.into().into(),
+            channel: channel.to_owned(),
+        });
+    }
+
+    /// Takes the pending map change, for the commit.
+    pub(crate) fn take_inc(&mut self) -> Option<Incremental> {
+        self.preview = None;
+        self.inc.take()
+    }
+}
