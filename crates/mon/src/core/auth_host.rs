@@ -35,17 +35,17 @@ pub(super) struct View<'a> {
 
 impl MonCore {
     pub(super) fn auth_view(&self) -> View<'_> {
-        View { core: self, service: EntityKind::MON, keys: Rc::clone(&self.service_keys) }
+        View { core: self, service: EntityKind::MON, keys: self.credentials.keys() }
     }
 }
 
 impl AuthHost for View<'_> {
     fn pending_key_used(&self, name: &AuthName, key: &CryptoKey) {
-        self.core.proofs.borrow_mut().used.push((name.clone(), key.clone()));
+        self.core.credentials.pending_key_used(name.clone(), key.clone());
     }
 
     fn proof_refused(&self, name: &AuthName) {
-        self.core.proofs.borrow_mut().refused(name);
+        self.core.credentials.proof_refused(name);
     }
 
     fn service(&self) -> EntityKind {
@@ -70,7 +70,7 @@ impl AuthHost for View<'_> {
     }
 
     fn new_global_id(&self) -> Option<u64> {
-        self.core.global_ids.take()
+        self.core.credentials.ids().take()
     }
 
     fn cluster(&self) -> Option<base::Uuid> {

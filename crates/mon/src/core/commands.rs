@@ -77,12 +77,12 @@ impl MonCore {
             When::Committed => {
                 self.audit_command(&info, &parsed, 0, "finished");
                 let CommandOutcome { rc, rs, out, effects, .. } = outcome;
-                self.waiters.push(Waiter::Command { to, rc, rs, out, effects });
+                self.answers.waiters.push(Waiter::Command { to, rc, rs, out, effects });
             }
             When::Retry if self.pending.is_empty() => {
                 self.answer_command(&to, errno::EAGAIN, "try again".into(), Bytes::new());
             }
-            When::Retry => self.waiters.push(Waiter::Again(c, m)),
+            When::Retry => self.answers.waiters.push(Waiter::Again(c, m)),
             When::NeedMap(e) => self.fetch_for_command(c, m, e),
             When::Host => self.delegate(to, &info, &parsed, outcome),
         }
@@ -136,7 +136,7 @@ impl MonCore {
 
     /// Hands a job to the host; the answer comes as [`super::Event::Answer`].
     fn delegate(&mut self, to: CommandReply, info: &SessionInfo, cmd: &Parsed, o: CommandOutcome) {
-        if self.jobs.values().filter(|j| j.conn == to.conn).count() >= JOBS {
+        if self.requests.jobs_of(to.conn) >= JOBS {
             return self.answer_command(
                 &to,
                 errno::EBUSY,
@@ -147,9 +147,7 @@ impl MonCore {
         self.audit_command(info, cmd, 0, "dispatch");
         for e in o.effects {
             if let CommandEffect::Job(job) = e {
-                self.next_token += 1;
-                let token = self.next_token;
-                self.jobs.insert(token, to.clone());
+                let token = self.requests.add_job(to.clone());
                 self.effects.push(Effect::Job(token, job));
             }
         }
@@ -157,7 +155,7 @@ impl MonCore {
 
     /// Answers a command with the result of its host job.
     pub(super) fn job_done(&mut self, token: u64, rc: i32, rs: String, out: Bytes) {
-        if let Some(to) = self.jobs.remove(&token) {
+        if let Some(to) = self.requests.take_job(token) {
             self.answer_command(&to, rc, rs, out);
         }
     }

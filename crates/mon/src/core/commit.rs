@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use base::planted::{Bug, acts};
 use base::{AuthName, errno};
-use state::{Compare, Op, Outcome, StateError, Txn, Write};
+use state::{Op, Outcome, StateError, Txn, Write};
 use wire::Decode;
 use wire::types::MgrMap;
 
@@ -76,18 +76,13 @@ impl MonCore {
     }
 
     fn next_part(&mut self, a: &mut Attempt) {
-        self.proposals += 1;
-        a.writer = (self.instance, self.proposals);
+        a.writer = self.writer.next_name();
         a.before_head = a.before_head.saturating_sub(1);
         let bounds = if a.before_head == 0 { a.bounds.clone() } else { self.state.history.bounds() };
         let bounds = value(&Bounds { writer: a.writer, ..bounds });
-        let mut compare = vec![Compare::Modified(key::OSDMAP_BOUNDS.into(), self.bounds_revision)];
-        if !acts(Bug::LeaderWithoutFence) {
-            compare.extend(self.fence.iter().map(|(k, revision)| Compare::Modified(k.clone(), *revision)));
-        }
         let mut then = a.rest.pop_front().unwrap_or_default();
         then.push(Write::Put(key::OSDMAP_BOUNDS.into(), bounds, None));
-        a.txn = Txn { compare, then };
+        a.txn = Txn { compare: self.writer.compare(), then };
         self.send_part(a);
     }
 
@@ -103,7 +98,7 @@ impl MonCore {
 
     /// Handles the store's answer to a request of the proposal.
     pub(super) fn attempt_event(&mut self, revision: u64, result: Result<Outcome, StateError>) {
-        let Some(mut i) = self.inflight.take() else { return };
+        let Some(mut i) = self.writer.take() else { return };
         let a = &mut i.attempt;
         a.token = 0;
         if let Err(e) = &result {
@@ -116,7 +111,7 @@ impl MonCore {
             (Step::Sent, Ok(_)) => self.check_part(a, true),
             (Step::Sent, Err(StateError::Unknown(_))) if !acts(Bug::UnknownIsFailure) => self.check_part(a, false),
             (Step::Sent, Err(e)) if !a.begun => {
-                self.inflight = Some(i);
+                self.writer.keep(i);
                 return self.commit_failed(&e);
             }
             (Step::Sent, Err(StateError::Unavailable(_))) => a.step = Step::Waiting(false),
@@ -129,7 +124,7 @@ impl MonCore {
                 let modified = found.map_or(0, |e| e.modified);
                 if writer == Some(a.writer) {
                     done = Some(modified);
-                } else if modified != self.bounds_revision {
+                } else if !self.writer.is_newest(modified) {
                     self.effects.push(Effect::Stop("another process changed the state of this monitor".into()));
                 } else if conflict {
                     self.effects.push(Effect::Stop("this monitor is no longer the leader".into()));
@@ -140,32 +135,32 @@ impl MonCore {
             (Step::Checking(conflict) | Step::Waiting(conflict), _) => a.step = Step::Waiting(conflict),
         }
         if let Some(revision) = done {
-            self.bounds_revision = revision;
+            self.writer.durable(revision);
             a.begun = true;
             if a.rest.is_empty() {
-                self.inflight = Some(i);
+                self.writer.keep(i);
                 return self.committed();
             }
             self.next_part(a);
         }
-        self.inflight = Some(i);
+        self.writer.keep(i);
     }
 
     /// Retries a read of the bounds that failed because the store was unavailable.
     pub(super) fn tick_attempt(&mut self) {
-        if let Some(mut i) = self.inflight.take() {
+        if let Some(mut i) = self.writer.take() {
             if let Step::Waiting(conflict) = i.attempt.step {
                 self.check_part(&mut i.attempt, conflict);
             }
-            self.inflight = Some(i);
+            self.writer.keep(i);
         }
     }
 
     /// Handles a proposal of which nothing took effect: its clients get an error.
     fn commit_failed(&mut self, e: &StateError) {
-        let Some(lost) = self.inflight.take() else { return };
+        let Some(lost) = self.writer.take() else { return };
         if lost.changes.global_id_end.is_some() {
-            self.global_ids.refused();
+            self.credentials.ids().refused();
         }
         let text = format!("nothing was changed: {e}");
         self.refuse_all(lost.waiters, errno::EIO, &text);
@@ -174,11 +169,10 @@ impl MonCore {
 
     /// Handles a durable proposal: updates the state in memory, runs the waiters and notifies subscribers.
     fn committed(&mut self) {
-        let Some(done) = self.inflight.take() else { return };
-        self.commits.0 += 1;
+        let Some(done) = self.writer.take() else { return };
         let (map_changed, awaited) = (done.map.is_some(), done.brings_up() || done.takes_down());
         let took = self.now.mono.since(done.started);
-        self.commits.1 += took.as_nanos() as u64;
+        self.writer.count(took);
         self.state.store.committed(took, self.now.mono);
         for (pool, queue) in done.creating {
             self.set_creating(pool, queue.as_ref());
@@ -285,10 +279,10 @@ impl MonCore {
             };
         }
         if let Some(k) = c.service_keys.take() {
-            *self.service_keys.borrow_mut() = k;
+            self.credentials.set_keys(k);
         }
         if let Some(end) = c.global_id_end {
-            self.global_ids.granted(end);
+            self.credentials.ids().granted(end);
         }
         if let Some(m) = c.monmap.take() {
             self.take_up_monmap(m);

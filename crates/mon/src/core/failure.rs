@@ -34,9 +34,9 @@ pub(super) struct FailureReports {
     targets: BTreeMap<OsdId, BTreeMap<OsdId, Report>>,
     /// OSDs that are to be called dead when their sessions end, with the epoch in which they came up; see
     /// [`super::osd`].
-    pub(super) refused: BTreeMap<OsdId, Epoch>,
+    refused: BTreeMap<OsdId, Epoch>,
     /// True if one was added, or a session of one has ended, since they were judged.
-    pub(super) judge: bool,
+    judge: bool,
 }
 
 fn before(t: Utime, d: Duration) -> Utime {
@@ -93,6 +93,27 @@ impl FailureReports {
             r.remove(&reporter);
             !r.is_empty()
         });
+    }
+
+    /// Notes that an OSD which is down has refused a connection; `up_from` is the epoch in which it came up.
+    pub(super) fn refused_connection(&mut self, osd: OsdId, up_from: Epoch) {
+        self.refused.insert(osd, up_from);
+        self.judge = true;
+    }
+
+    /// Notes that a session of an OSD has ended.
+    pub(super) fn session_ended(&mut self, osd: OsdId) {
+        self.judge |= self.refused.contains_key(&osd);
+    }
+
+    /// Takes the OSDs that refused a connection, if there is news of one.
+    pub(super) fn take_refused(&mut self) -> BTreeMap<OsdId, Epoch> {
+        if std::mem::take(&mut self.judge) { std::mem::take(&mut self.refused) } else { BTreeMap::new() }
+    }
+
+    /// Keeps an OSD that refused a connection until there is news of it.
+    pub(super) fn keep_refused(&mut self, osd: OsdId, up_from: Epoch) {
+        self.refused.insert(osd, up_from);
     }
 
     /// OSDs with open reports.

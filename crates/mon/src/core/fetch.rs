@@ -55,14 +55,14 @@ pub(super) struct Gather {
 impl MonCore {
     /// True while `mon scrub` reads the state.
     pub(super) fn is_scrubbing(&self) -> bool {
-        self.fetches.values().any(|g| matches!(g.fetch, Fetch::Scrub { .. }))
+        self.requests.reads().any(|g| matches!(g.fetch, Fetch::Scrub { .. }))
     }
 
     /// Reads ranges, each with at most `limit` entries (0: all), and continues with `fetch`. A session with too many
     /// reads in flight is closed.
     pub(super) fn fetch(&mut self, ranges: Vec<Range>, limit: usize, fetch: Fetch) {
         let conn = fetch.conn();
-        if self.fetches.values().filter(|f| f.fetch.conn() == conn).count() >= FETCHES {
+        if self.requests.reads().filter(|f| f.fetch.conn() == conn).count() >= FETCHES {
             return self.close(conn, "too many of its reads of old maps are under way".into());
         }
         self.gather(Gather { fetch, limit, todo: ranges.into(), got: Vec::new() });
@@ -72,7 +72,7 @@ impl MonCore {
         match g.todo.pop_front() {
             Some(range) => {
                 let token = self.submit(Op::Range { range, limit: g.limit, reverse: false, at: 0 });
-                self.fetches.insert(token, g);
+                self.requests.add_read(token, g);
             }
             None if matches!(g.fetch, Fetch::Scrub { .. }) => self.scrub_read(g.fetch, g.got),
             None => self.fetched(g.fetch, &g.got),

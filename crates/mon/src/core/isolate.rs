@@ -28,13 +28,13 @@ fn shown(k: &Bytes) -> String {
 impl MonCore {
     /// True if messages wait for a proposal of their own and it can begin.
     pub(super) fn retries(&self) -> bool {
-        !self.intake.alone.is_empty() && self.inflight.is_none()
+        !self.intake.alone.is_empty() && !self.writer.is_busy()
     }
 
     /// Handles messages that get a proposal of their own, up to the first one that changes something.
     pub(super) fn next_alone(&mut self) {
         while self.pending.is_empty() && self.intake.turns.goes_on() {
-            let ready = std::mem::take(&mut self.waiters);
+            let ready = std::mem::take(&mut self.answers.waiters);
             self.run_waiters(ready);
             self.intake.contributors.clear();
             let Some((c, m)) = self.intake.alone.pop_front() else { return };
@@ -56,7 +56,7 @@ impl MonCore {
     ) {
         let what = large.first().map(shown).unwrap_or_default();
         if changes.global_id_end.is_some() {
-            self.global_ids.refused();
+            self.credentials.ids().refused();
         }
         self.intake.log_known.proposed();
         match from.len() {
@@ -64,7 +64,7 @@ impl MonCore {
                 tracing::error!(record = what, "mon: leaving out a record that the state store would refuse");
                 changes.leave_out(large);
                 self.pending = changes;
-                self.waiters = waiters;
+                self.answers.waiters = waiters;
             }
             1 => {
                 let (c, _) = from.remove(0);

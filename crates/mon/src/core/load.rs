@@ -1,6 +1,5 @@
 //! Builds a running core from the state store, and the first records of a new cluster.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,7 +16,6 @@ use state::{Entry, Range, Txn};
 use wire::types::{FsMap, MgrMap};
 use wire::{Decode, DecodeError, Features};
 
-use super::failure::FailureReports;
 use super::global_id::GlobalIds;
 use super::{MonCore, purged};
 use crate::state::log::ClusterLog;
@@ -243,38 +241,23 @@ impl MonCore {
         let mut core = Self {
             state,
             pending: Pending::default(),
-            waiters: Vec::new(),
-            inflight: None,
+            writer: super::writer::Writer::new(u64::from_le_bytes(instance), bounds_revision, format < FORMAT),
             intake: super::Intake { log_known: crate::state::log::Known::of(&state_log), ..super::Intake::default() },
             answers: super::Answers::default(),
+            requests: super::requests::Requests::default(),
             refusals: super::audit::Refusals::default(),
-            leaving: BTreeMap::new(),
-            merges: BTreeMap::new(),
             sessions: BTreeMap::new(),
-            failures: FailureReports::default(),
-            beacons: BTreeMap::new(),
-            down_since: BTreeMap::new(),
+            leaving: BTreeMap::new(),
+            credentials: super::credentials::Credentials::new(service_keys, global_ids),
+            failures: super::failure::FailureReports::default(),
+            liveness: super::osd::Liveness::default(),
             creating_targets: super::osd::CreatingTargets::default(),
-            service_keys: Rc::new(RefCell::new(service_keys)),
-            global_ids,
-            proofs: RefCell::default(),
-            fetches: BTreeMap::new(),
-            jobs: BTreeMap::new(),
-            mgr_beacon: Some(now.mono),
-            mds_beacons: BTreeMap::new(),
-            mds_watched: None,
-            mds_deaf: false,
-            mgr_digest_sent: None,
-            bounds_revision,
-            instance: u64::from_le_bytes(instance),
-            proposals: 0,
-            old_format: format < FORMAT,
-            fence: None,
+            merges: BTreeMap::new(),
+            mgr_watch: super::mgr::MgrWatch::new(now.mono),
+            mds_watch: super::fs::MdsWatch::default(),
             effects: Vec::new(),
-            next_token: 1 << 32,
             ticks: Default::default(),
             ops: crate::state::ops::OpTracker::default(),
-            commits: (0, 0),
             now,
         };
         core.pending.moved_purged = moved_purged;
@@ -286,7 +269,7 @@ impl MonCore {
     fn start(&mut self, mgr_addrs: Option<AddrVec>, now: Now) {
         let map = Arc::clone(&self.state.osdmap);
         for osd in map.osds().filter(|o| map.is_down(*o) && map.is_in(*o)) {
-            self.down_since.insert(osd, now.mono);
+            self.liveness.is_down(osd, now.mono);
         }
         self.assign_creating();
         // The term is durable before any client is served (`is_ready`).
@@ -332,7 +315,7 @@ impl MonCore {
 
     /// Makes this monitor the leader of several: every transaction compares the fence.
     pub fn lead(&mut self, fence: (Bytes, u64)) {
-        self.fence = Some(fence);
+        self.writer.lead(fence);
         // No monitor counts as down before the list is read.
         self.state.mons.up = Some(self.state.monmap.ranks.iter().cloned().collect());
     }
@@ -354,19 +337,18 @@ impl MonCore {
 
     /// Takes `n` global ids for sessions of another monitor.
     pub fn take_ids(&mut self, n: u64) -> Option<(u64, u64)> {
-        self.global_ids.take_many(n)
+        self.credentials.ids().take_many(n)
     }
 
     /// Records that a client authenticated at another monitor with its pending key.
     pub fn key_used(&mut self, name: base::AuthName, key: auth::CryptoKey) {
-        self.proofs.get_mut().used.push((name, key));
+        self.credentials.pending_key_used(name, key);
     }
 
     /// True once the first commit is done, so that keys and ids are there and clients may connect.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.service_keys.borrow().get(base::EntityKind::AUTH).is_some_and(|k| !k.is_empty())
-            && self.global_ids.has_some()
+        self.credentials.is_ready()
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use base::{EntityKind, OsdId};
+use base::{EntityKind, Mono, OsdId};
 use bytes::Bytes;
 use wire::Message;
 use wire::msg::{MMgrBeacon, MMgrClose, MMgrDigest, MMgrMap, MMgrOpen, MMgrReport, MMonMgrReport, MPgStats};
@@ -43,10 +43,47 @@ const BEACON_GRACE: Duration = Duration::from_secs(30);
 /// Interval of digests to a separate manager (`mon_mgr_digest_period`).
 const DIGEST_PERIOD: Duration = Duration::from_secs(5);
 
+/// Times of the separate manager.
+#[derive(Debug)]
+pub(super) struct MgrWatch {
+    /// Time of its last beacon; `None` after it was replaced.
+    beacon: Option<Mono>,
+    /// Time of the last digest sent to it.
+    digest_sent: Option<Mono>,
+}
+
+impl MgrWatch {
+    /// The watch of a process that starts at `now`, from which the manager has the full grace.
+    pub(super) fn new(now: Mono) -> Self {
+        Self { beacon: Some(now), digest_sent: None }
+    }
+
+    fn heard(&mut self, now: Mono) {
+        self.beacon = Some(now);
+    }
+
+    fn is_silent(&self, now: Mono) -> bool {
+        self.beacon.is_some_and(|t| now.since(t) > BEACON_GRACE)
+    }
+
+    fn forget(&mut self) {
+        self.beacon = None;
+    }
+
+    /// True if digests are due, which then count as sent.
+    fn takes_digest(&mut self, now: Mono) -> bool {
+        let due = self.digest_sent.is_none_or(|t| now.since(t) >= DIGEST_PERIOD);
+        if due {
+            self.digest_sent = Some(now);
+        }
+        due
+    }
+}
+
 impl MonCore {
     /// Puts the address of a module into the manager map, or takes it out.
     pub(super) fn offer(&mut self, module: &str, uri: Option<String>) {
-        if self.inflight.is_some() || self.state.options.external_mgr {
+        if self.writer.is_busy() || self.state.options.external_mgr {
             return;
         }
         let m = self.pending.mgrmap_mut(&self.state);
@@ -58,7 +95,7 @@ impl MonCore {
 
     /// Stores values of a module together, if none of them is there.
     pub(super) fn keep(&mut self, values: [(&'static str, Bytes); 2]) {
-        if self.inflight.is_some() || values.iter().any(|(k, _)| self.pending.kv(&self.state, k).is_some()) {
+        if self.writer.is_busy() || values.iter().any(|(k, _)| self.pending.kv(&self.state, k).is_some()) {
             return;
         }
         for (key, value) in values {
@@ -241,7 +278,7 @@ impl MonCore {
             next.clients = m.clients;
             next.client_names = m.client_names;
             next.available_modules = m.modules;
-            self.mgr_beacon = Some(self.now.mono);
+            self.mgr_watch.heard(self.now.mono);
         } else if map.active_gid == 0 || (map.active_name == m.name && !m.available) {
             // It tells its commands once it is available.
             self.state.separate_mgr.is_to_be_asked = false;
@@ -254,7 +291,7 @@ impl MonCore {
             next.available_modules = m.modules;
             next.standbys.remove(&m.gid);
             next.always_on_modules.insert(RELEASE, ALWAYS_ON.iter().map(|m| (*m).to_owned()).collect());
-            self.mgr_beacon = Some(self.now.mono);
+            self.mgr_watch.heard(self.now.mono);
             let line = format!("Activating manager daemon {}", m.name);
             self.pending.log(&self.state, self.now, Prio::INFO, "cluster", line);
         } else if m.available {
@@ -306,8 +343,8 @@ impl MonCore {
             return;
         }
         let now = self.now.mono;
-        if self.mgr_beacon.is_some_and(|t| now.since(t) > BEACON_GRACE) && self.state.mgrmap.active_gid != 0 {
-            self.mgr_beacon = None;
+        if self.mgr_watch.is_silent(now) && self.state.mgrmap.active_gid != 0 {
+            self.mgr_watch.forget();
             self.state.mgr.stats.drop_digest();
             self.state.mgr_checks.clear();
             self.state.separate_mgr.commands.clear();
@@ -322,8 +359,7 @@ impl MonCore {
             let line = format!("Manager daemon {name} is unresponsive");
             self.pending.log(&self.state, self.now, Prio::WARN, "cluster", line);
         }
-        if self.mgr_digest_sent.is_none_or(|t| now.since(t) >= DIGEST_PERIOD) {
-            self.mgr_digest_sent = Some(now);
+        if self.mgr_watch.takes_digest(now) {
             let subscribers: Vec<ConnKey> =
                 self.sessions.iter().filter(|(_, s)| s.subs.contains_key("mgrdigest")).map(|(c, _)| *c).collect();
             for c in subscribers {

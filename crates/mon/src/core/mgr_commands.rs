@@ -117,21 +117,20 @@ impl MonCore {
             self.answer_command(to, errno::EACCES, "access denied".into(), Bytes::new());
             return true;
         }
-        let waiting = self.jobs.values().filter(|j| j.conn == to.conn).count();
+        let waiting = self.requests.jobs_of(to.conn);
         let manager = self.state.mgrmap.active_addrs.msgr2().copied();
         let refused = match (manager.filter(|_| self.state.mgrmap.available), asker(&self.state)) {
             _ if waiting >= JOBS => (errno::EBUSY, "too many of its commands are under way"),
-            _ if self.jobs.len() >= WAITING_MAX => (errno::EAGAIN, "too many commands wait for the manager"),
+            _ if self.requests.jobs() >= WAITING_MAX => (errno::EAGAIN, "too many commands wait for the manager"),
             (None, _) => (errno::EAGAIN, "no manager is active"),
             (_, None) => (errno::EACCES, "no entity may ask the manager: client.admin needs mgr 'allow *'"),
             (Some(manager), Some((name, key))) => {
                 if audited {
                     self.pending.log(&self.state, self.now, Prio::INFO, "audit", format!("{head}: dispatch"));
                 }
-                self.next_token += 1;
-                self.jobs.insert(self.next_token, to.clone());
+                let token = self.requests.add_job(to.clone());
                 let f = Forward { manager, name, key, json: text.concat(), input: input.clone() };
-                self.effects.push(Effect::Forward(self.next_token, Box::new(f)));
+                self.effects.push(Effect::Forward(token, Box::new(f)));
                 return true;
             }
         };

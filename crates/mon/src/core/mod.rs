@@ -14,6 +14,7 @@ mod batch;
 pub mod clocks;
 mod commands;
 mod commit;
+mod credentials;
 pub mod cuts;
 mod deferred;
 mod devices;
@@ -43,6 +44,7 @@ mod purged;
 mod query;
 pub mod reading;
 pub mod relay;
+mod requests;
 mod revoke;
 pub mod rights;
 mod scrub;
@@ -51,23 +53,23 @@ mod subscribe;
 mod tick;
 pub mod turns;
 mod waiter;
+mod writer;
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
 use crate::core::session::{Peer, Session};
 use crate::state::ops::OpTracker;
 use crate::state::{ClusterState, ConnKey, Pending, Role};
-use auth::ServiceKeys;
-use base::{EntityKind, Epoch, Mono, Now, OsdId};
+use base::{EntityKind, Mono, Now, OsdId};
+use credentials::Credentials;
 use deferred::Deferred;
 use failure::FailureReports;
-use global_id::GlobalIds;
-use propose::Inflight;
+use requests::Requests;
 use rights::{AtMonitor, Right};
 use state::{Op, Request};
 use waiter::Waiter;
 use wire::{Message, WireMessage};
+use writer::Writer;
 
 pub use auth_host::MonAuthHost;
 
@@ -118,15 +120,6 @@ pub enum Effect {
     Stop(String),
 }
 
-/// The newest beacon of an OSD.
-#[derive(Clone, Copy, Debug)]
-struct Beacon {
-    last: Mono,
-    epoch: Epoch,
-    min_last_epoch_clean: Epoch,
-    interval: u32,
-}
-
 /// Messages and lines from senders that are not proposed yet.
 #[derive(Default)]
 struct Intake {
@@ -151,6 +144,8 @@ struct Intake {
 /// Answers under way, and those that many sessions get.
 #[derive(Default)]
 struct Answers {
+    /// Answers that wait for the commit of the proposal under construction.
+    waiters: Vec<Waiter>,
     /// Commands whose output is made in pieces.
     listings: listings::Listings,
     /// Messages that are encoded already.
@@ -159,51 +154,29 @@ struct Answers {
     awaited: awaited::Awaited,
 }
 
-/// The state machine of the monitor and manager roles.
+/// The state machine of the monitor and manager roles. Each field is a part, which owns its fields.
 pub struct MonCore {
     /// The committed state.
     pub state: ClusterState,
     pending: Pending,
-    waiters: Vec<Waiter>,
-    inflight: Option<Inflight>,
+    writer: Writer,
     intake: Intake,
     answers: Answers,
+    requests: Requests,
     refusals: audit::Refusals,
     sessions: BTreeMap<ConnKey, Session>,
-    failures: FailureReports,
-    merges: BTreeMap<base::PoolId, pg_num::Merges>,
-    beacons: BTreeMap<OsdId, Beacon>,
-    down_since: BTreeMap<OsdId, Mono>,
-    creating_targets: osd::CreatingTargets,
-    service_keys: Rc<std::cell::RefCell<ServiceKeys>>,
-    global_ids: GlobalIds,
-    /// Proofs in handshakes that concern the state.
-    proofs: std::cell::RefCell<crate::state::wrong_keys::Proofs>,
     leaving: revoke::Leaving,
-    fetches: BTreeMap<u64, fetch::Gather>,
-    jobs: BTreeMap<u64, waiter::CommandReply>,
-    mgr_beacon: Option<Mono>,
-    /// Time of the last beacon of each MDS.
-    mds_beacons: BTreeMap<u64, Mono>,
-    /// Time of the last check of MDS beacons.
-    mds_watched: Option<Mono>,
-    /// True if no MDS was heard recently.
-    mds_deaf: bool,
-    mgr_digest_sent: Option<Mono>,
-    bounds_revision: u64,
-    /// A random number of this process. With the count of proposals it names the writer of a transaction.
-    instance: u64,
-    proposals: u64,
-    /// True if the next commit must write the current layout's version.
-    old_format: bool,
-    /// Key and revision that every transaction of the leader compares; `None` for a single monitor.
-    fence: Option<(bytes::Bytes, u64)>,
+    credentials: Credentials,
+    failures: FailureReports,
+    liveness: osd::Liveness,
+    creating_targets: osd::CreatingTargets,
+    merges: BTreeMap<base::PoolId, pg_num::Merges>,
+    mgr_watch: mgr::MgrWatch,
+    mds_watch: fs::MdsWatch,
     effects: Vec<Effect>,
-    next_token: u64,
     ticks: tick::Ticks,
     /// Requests in flight, and recent ones.
     pub ops: OpTracker,
-    commits: (u64, u64),
     now: Now,
 }
 
@@ -232,7 +205,7 @@ impl MonCore {
     #[must_use]
     pub fn is_busy(&self) -> bool {
         let waits = !self.intake.deferred.is_empty() || !self.intake.alone.is_empty() || self.intake.turns.has_more();
-        self.inflight.is_some() || !self.pending.is_empty() || waits || self.is_walking()
+        self.writer.is_busy() || !self.pending.is_empty() || waits || self.is_walking()
     }
 
     /// True if [`MonCore::flush`] has work left for further turns. The host handles other events that are ready and
@@ -255,7 +228,7 @@ impl MonCore {
     /// Number of commits so far, and their total time in nanoseconds.
     #[must_use]
     pub fn commit_latency(&self) -> (u64, u64) {
-        self.commits
+        self.writer.commits()
     }
 
     fn open(&mut self, c: ConnKey, peer: Peer) {
@@ -296,7 +269,7 @@ impl MonCore {
         self.intake.turns.forget(c);
         self.intake.alone.retain(|(d, _)| *d != c);
         self.answers.listings.forget(c);
-        self.jobs.retain(|_, to| to.conn != c);
+        self.requests.forget(c);
     }
 
     /// Handles a message: checks the sender's right, defers it if it must wait for a commit, then dispatches it.
@@ -315,12 +288,12 @@ impl MonCore {
             }
             return self.defer(c, m);
         }
-        let (waiters, copy) = (self.waiters.len(), m.clone());
+        let (waiters, copy) = (self.answers.waiters.len(), m.clone());
         let result = match role {
             Role::Mgr => self.mgr_message(c, m),
             Role::Mon | Role::Tell => self.mon_message(c, m),
         };
-        if self.waiters.len() > waiters {
+        if self.answers.waiters.len() > waiters {
             self.intake.contributors.push((c, copy));
         }
         if let Err(e) = result {
@@ -368,7 +341,7 @@ impl MonCore {
 
     /// True if a message that changes something must wait: for a commit, or for messages that came before it.
     fn must_wait(&self) -> bool {
-        self.inflight.is_some() || !self.intake.replaying && (self.intake.replay > 0 || !self.intake.alone.is_empty())
+        self.writer.is_busy() || !self.intake.replaying && (self.intake.replay > 0 || !self.intake.alone.is_empty())
     }
 
     fn defer(&mut self, c: ConnKey, m: Message) {
@@ -406,16 +379,16 @@ impl MonCore {
     }
 
     fn submit(&mut self, op: Op) -> u64 {
-        self.next_token += 1;
-        self.effects.push(Effect::Submit(Request { token: self.next_token, op }));
-        self.next_token
+        let token = self.requests.next_token();
+        self.effects.push(Effect::Submit(Request { token, op }));
+        token
     }
 
     fn state_event(&mut self, e: state::Event) {
         let state::Event::Reply(r) = e else { return };
-        if self.inflight.as_ref().is_some_and(|i| i.attempt.awaits(r.token)) {
+        if self.writer.inflight().is_some_and(|i| i.attempt.awaits(r.token)) {
             self.attempt_event(r.revision, r.result);
-        } else if let Some(g) = self.fetches.remove(&r.token) {
+        } else if let Some(g) = self.requests.take_read(r.token) {
             self.gathered(g, r.result);
         }
     }
@@ -431,7 +404,7 @@ impl MonCore {
 
     /// Handles messages that waited for a commit, as many as fit into the turn.
     fn continue_deferred(&mut self) {
-        if self.intake.replay == 0 || self.inflight.is_some() || !self.intake.alone.is_empty() {
+        if self.intake.replay == 0 || self.writer.is_busy() || !self.intake.alone.is_empty() {
             return;
         }
         while self.intake.replay > 0 && self.intake.turns.goes_on() {

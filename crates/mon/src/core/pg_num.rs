@@ -71,7 +71,7 @@ impl MonCore {
 
     /// Merges the PG with the highest number of each pool if its pair is ready: one pair for each map.
     pub(super) fn advance_merges(&mut self) {
-        if self.inflight.is_some() || self.merges.is_empty() {
+        if self.writer.is_busy() || self.merges.is_empty() {
             return;
         }
         let map = Arc::clone(&self.state.osdmap);

@@ -38,7 +38,7 @@ impl MonCore {
             | pool_op::DELETE_SNAP
             | pool_op::CREATE_UNMANAGED_SNAP
             | pool_op::DELETE_UNMANAGED_SNAP => match self.snap_op(m) {
-                Ok(data) => self.waiters.push(Waiter::PoolOp { conn: c, tid, rc: 0, data }),
+                Ok(data) => self.answers.waiters.push(Waiter::PoolOp { conn: c, tid, rc: 0, data }),
                 Err(rc) => self.answer_pool_op(c, tid, rc, None),
             },
             _ => self.answer_pool_op(c, tid, errno::EINVAL, None),
@@ -158,7 +158,7 @@ impl MonCore {
         let map = self.pending.map(&self.state);
         let cmd = if m.op == pool_op::CREATE {
             if map.pool_by_name(&m.name).is_some() {
-                return self.waiters.push(Waiter::PoolOp { conn: c, tid, rc: 0, data: None });
+                return self.answers.waiters.push(Waiter::PoolOp { conn: c, tid, rc: 0, data: None });
             }
             let mut cmd = json!({ "prefix": "osd pool create", "pool": m.name.0 });
             if m.crush_rule >= 0
@@ -181,8 +181,8 @@ impl MonCore {
             Err(r) => command::refusal(r),
         };
         match outcome.when {
-            When::Retry => self.waiters.push(Waiter::Again(c, message)),
-            When::Committed => self.waiters.push(Waiter::PoolOp { conn: c, tid, rc: outcome.rc, data: None }),
+            When::Retry => self.answers.waiters.push(Waiter::Again(c, message)),
+            When::Committed => self.answers.waiters.push(Waiter::PoolOp { conn: c, tid, rc: outcome.rc, data: None }),
             When::Now | When::NeedMap(_) | When::Host => self.answer_pool_op(c, tid, outcome.rc, None),
         }
     }

@@ -78,7 +78,7 @@ impl Inflight {
 impl MonCore {
     /// Makes used pending keys the keys of their entities.
     fn take_used_keys(&mut self) {
-        for (name, key) in std::mem::take(&mut self.proofs.get_mut().used) {
+        for (name, key) in self.credentials.take_used() {
             let entry = self.pending.auth(&self.state, &name).filter(|e| e.pending_key.as_ref() == Some(&key));
             if let Some(caps) = entry.map(|e| e.caps.clone()) {
                 tracing::info!(entity = %name, "mon: the entity's pending key was used and replaces its key");
@@ -97,7 +97,7 @@ impl MonCore {
         self.serve_waiting();
         // Messages that waited for the last commit share the next one.
         let complete = self.intake.replay == 0 || !self.intake.alone.is_empty();
-        if complete && self.inflight.is_none() && !self.is_walking() {
+        if complete && !self.writer.is_busy() && !self.is_walking() {
             self.propose();
         }
         self.intake.turns.end();
@@ -109,13 +109,13 @@ impl MonCore {
         self.judge_refused();
         if self.pending.is_empty() {
             // Without pending changes the waiters' condition already holds.
-            let ready = std::mem::take(&mut self.waiters);
+            let ready = std::mem::take(&mut self.answers.waiters);
             self.intake.contributors.clear();
             self.run_waiters(ready);
         }
         self.next_alone();
         if self.pending.is_empty()
-            && self.waiters.is_empty()
+            && self.answers.waiters.is_empty()
             && self.intake.alone.is_empty()
             && !self.intake.deferred.is_empty()
         {
@@ -131,7 +131,7 @@ impl MonCore {
         self.hold_growth();
         let mut creating = self.clear_creating_flags();
         let mut changes = std::mem::take(&mut self.pending);
-        let mut waiters = std::mem::take(&mut self.waiters);
+        let mut waiters = std::mem::take(&mut self.answers.waiters);
         let from = std::mem::take(&mut self.intake.contributors);
         let mut b = Batch::default();
         self.put_small(&mut b, &changes);
@@ -152,7 +152,7 @@ impl MonCore {
                 None
             }
         };
-        if std::mem::take(&mut self.old_format) {
+        if self.writer.takes_format() {
             b.head(key::FORMAT, Some(value(&FORMAT)));
         }
         self.put_map(&mut b, map.as_ref(), &mut creating);
@@ -162,7 +162,7 @@ impl MonCore {
         let log = std::mem::take(&mut changes.log);
         let oldest = bounds.oldest;
         let attempt = self.attempt(b.into_parts(), bounds);
-        self.inflight = Some(Inflight {
+        self.writer.keep(Inflight {
             attempt,
             started: self.now.mono,
             map,

@@ -237,7 +237,7 @@ impl MonCore {
         }
         if let Some(last) = last {
             let ack = MLogAck { fsid: self.state.fsid, last, channel: String::new() }.to_message(features);
-            self.waiters.push(Waiter::Send(c, ack));
+            self.answers.waiters.push(Waiter::Send(c, ack));
         }
     }
 

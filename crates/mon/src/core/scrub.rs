@@ -29,14 +29,14 @@ impl MonCore {
     }
 
     fn scrub_again(&mut self, conn: ConnKey, tries: u32) {
-        let fetch = Fetch::Scrub { conn, commits: self.commits.0, tries, records: Vec::new() };
+        let fetch = Fetch::Scrub { conn, commits: self.writer.commits().0, tries, records: Vec::new() };
         self.fetch(load::ranges(), 0, fetch);
     }
 
     /// Handles a part of the read: first the records, then the maps that they name.
     pub(super) fn scrub_read(&mut self, f: Fetch, got: Vec<(Bytes, Entry)>) {
         let Fetch::Scrub { conn, commits, tries, records } = f else { return };
-        if commits != self.commits.0 || self.inflight.is_some() {
+        if commits != self.writer.commits().0 || self.writer.is_busy() {
             return match tries {
                 TRIES => self.scrub_says(Prio::WARN, "scrub: the state changed while it was read, each time".into()),
                 n => self.scrub_again(conn, n + 1),

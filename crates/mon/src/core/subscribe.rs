@@ -213,15 +213,15 @@ impl MonCore {
     fn an_osd_may_return(&self) -> bool {
         // The OSD's boot may be pending already.
         let coming_up = self.pending.inc().is_some_and(|i| !i.new_up_client.is_empty())
-            || self.inflight.as_ref().is_some_and(super::Inflight::brings_up);
-        let recent = |t: &base::Mono| self.now.mono.since(*t) < RETURN_GRACE;
-        coming_up || self.answers.awaited.is_full() && self.down_since.values().any(recent)
+            || self.writer.inflight().is_some_and(super::propose::Inflight::brings_up);
+        let recent = || self.liveness.down(self.now.mono).any(|(_, d)| d < RETURN_GRACE);
+        coming_up || self.answers.awaited.is_full() && recent()
     }
 
     /// Sends clients the maps after one in which an OSD went down that did not return in time.
     pub(super) fn tick_held_maps(&mut self) {
         let ended = |d: Duration| d >= RETURN_GRACE && d < 3 * RETURN_GRACE;
-        if self.down_since.values().any(|t| ended(self.now.mono.since(*t))) {
+        if self.liveness.down(self.now.mono).any(|(_, d)| ended(d)) {
             for c in self.subscribers("osdmap") {
                 self.check_osdmap_sub(c);
             }

@@ -12,8 +12,8 @@ use cluster::osdmap::{map_flag, osd_state};
 use cluster::pool::flag;
 use cluster::{IntervalSet, OsdMap, PgPool};
 
+use super::MonCore;
 use super::session::Session;
-use super::{Beacon, MonCore};
 use crate::state::log::Prio;
 use crate::state::{ConnKey, Role};
 use mgr::stats::space;
@@ -58,11 +58,11 @@ impl MonCore {
         self.tick_services();
         self.tick_held_maps();
         self.tick_attempt();
-        if self.inflight.is_some() {
+        if self.writer.is_busy() {
             // The other checks build on the committed state; they run again in a second.
             return;
         }
-        self.state.refused.keys.tick(self.proofs.get_mut(), self.now.mono);
+        self.state.refused.keys.tick(self.credentials.proofs_mut(), self.now.mono);
         self.failures.expire(&self.state.options, self.now.wall);
         let suspects: Vec<OsdId> = self.failures.targets().collect();
         for osd in suspects {
@@ -90,15 +90,15 @@ impl MonCore {
 
     /// Renews service keys in time, and requests the next batch of global ids.
     pub(super) fn tick_auth(&mut self) {
-        if self.pending.service_keys.is_none() && self.inflight.is_none() {
-            let mut keys = self.service_keys.borrow().clone();
+        if self.pending.service_keys.is_none() && !self.writer.is_busy() {
+            let mut keys = self.credentials.keys().borrow().clone();
             let random = std::rc::Rc::clone(&self.state.random);
             let ttl = self.state.options.service_ticket_ttl;
             if keys.tick(self.now.wall, AUTH_TICKET_TTL, ttl, KeyKind::Aes, &*random) {
                 self.pending.service_keys = Some(keys);
             }
         }
-        if let Some(end) = self.global_ids.ask() {
+        if let Some(end) = self.credentials.ids().ask() {
             self.pending.global_id_end = Some(end);
         }
     }
@@ -118,12 +118,7 @@ impl MonCore {
         let now = self.now.mono;
         let map = Arc::clone(&self.state.osdmap);
         for osd in map.osds().filter(|o| map.is_up(*o)) {
-            let b = *self.beacons.entry(osd).or_insert(Beacon {
-                last: now,
-                epoch: Epoch(0),
-                min_last_epoch_clean: Epoch(0),
-                interval: 0,
-            });
+            let b = self.liveness.beacon_or_begin(osd, now);
             let limit = self.state.options.report_timeout.max(Duration::from_secs(2 * u64::from(b.interval)));
             if now.since(b.last) > limit && self.may_mark_down(osd) && self.mark_down(osd) {
                 let line = format!("{osd} marked down after no beacon for {} seconds", now.since(b.last).as_secs());
@@ -138,15 +133,11 @@ impl MonCore {
         if map.has_flag(map_flag::NOOUT) || self.state.options.down_out_interval.is_zero() {
             return;
         }
-        let due: Vec<OsdId> = self
-            .down_since
-            .iter()
-            .filter(|(_, t)| now.since(**t) >= self.state.options.down_out_interval)
-            .map(|(o, _)| *o)
-            .collect();
+        let after = self.state.options.down_out_interval;
+        let due: Vec<OsdId> = self.liveness.down(now).filter(|(_, d)| *d >= after).map(|(o, _)| o).collect();
         for osd in due {
             if map.is_up(osd) || map.is_out(osd) {
-                self.down_since.remove(&osd);
+                self.liveness.is_not_down(osd);
                 continue;
             }
             if self.pending.inc().is_some_and(|i| i.new_weight.contains_key(&osd)) {
@@ -324,7 +315,7 @@ impl MonCore {
         let clean = if map.pools.is_empty() { Some(newest) } else { self.state.mgr.stats.min_last_epoch_clean(&map) };
         let Some(mut floor) = clean else { return };
         for osd in map.osds().filter(|o| map.is_up(*o)) {
-            match self.beacons.get(&osd) {
+            match self.liveness.beacon(osd) {
                 Some(b) if b.epoch.0 > 0 => {
                     floor = floor.min(b.epoch);
                     if b.min_last_epoch_clean.0 > 0 {

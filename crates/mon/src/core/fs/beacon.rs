@@ -105,7 +105,7 @@ impl MonCore {
         };
         let answer = answer.to_message(features);
         if committed {
-            self.waiters.push(Waiter::Send(c, answer));
+            self.answers.waiters.push(Waiter::Send(c, answer));
         } else {
             self.send(c, answer);
         }
@@ -123,7 +123,7 @@ impl MonCore {
         };
         let m = m.to_message(features);
         if committed {
-            self.waiters.push(Waiter::Send(c, m));
+            self.answers.waiters.push(Waiter::Send(c, m));
         } else {
             self.send(c, m);
         }
@@ -150,7 +150,7 @@ impl MonCore {
             return Outcome::Ignore;
         }
         self.note_health(&info, &m.health);
-        self.mds_beacons.insert(gid, self.now.mono);
+        self.mds_watch.heard(gid, self.now.mono);
         let effective = self.state.fsmap.effective_epoch(gid).unwrap_or_default();
         if u64::from(effective.0) != m.paxos.version {
             return Outcome::Reply(effective);
@@ -200,7 +200,7 @@ impl MonCore {
         if !m.sys_info.is_empty() {
             self.pending.mds_metadata.insert(m.global_id, Some(crate::core::osd::bounded_metadata(m.sys_info.clone())));
         }
-        self.mds_beacons.insert(m.global_id, self.now.mono);
+        self.mds_watch.heard(m.global_id, self.now.mono);
         Outcome::Committed
     }
 

@@ -17,6 +17,8 @@ mod publish;
 mod snaps;
 mod watch;
 
+pub(super) use watch::MdsWatch;
+
 use base::Epoch;
 use bytes::Bytes;
 

@@ -57,6 +57,6 @@ impl MonCore {
             }
         }
         let answer = MRemoveSnaps { snaps: m.snaps, ..MRemoveSnaps::default() }.to_message(features);
-        self.waiters.push(Waiter::Send(c, answer));
+        self.answers.waiters.push(Waiter::Send(c, answer));
     }
 }

@@ -4,14 +4,55 @@
 //! A silent daemon is removed only if another daemon was heard recently: if all are silent, the cause may be this
 //! monitor. After a stall of the monitor, or when it hears beacons again, the grace of every daemon starts anew.
 
-use std::time::Duration;
+use std::collections::BTreeMap;
 
-use wire::types::{fs_flag, mds_state};
+use base::Mono;
+use wire::types::{FsMap, fs_flag, mds_state};
 
 use crate::core::MonCore;
 use crate::state::fs::edit::FsEdit;
 use crate::state::fs::map::{self, NO_FS};
 use crate::state::log::Prio;
+use crate::state::options::MdsOptions;
+
+/// Times of the beacons of MDS daemons.
+#[derive(Debug, Default)]
+pub(in crate::core) struct MdsWatch {
+    /// Time of the last beacon of each MDS, or of the last restart of its grace.
+    beacons: BTreeMap<u64, Mono>,
+    /// Time of the last check.
+    checked: Option<Mono>,
+    /// True if no MDS was heard recently.
+    deaf: bool,
+}
+
+impl MdsWatch {
+    /// Notes a beacon.
+    pub(super) fn heard(&mut self, gid: u64, now: Mono) {
+        self.beacons.insert(gid, now);
+    }
+
+    /// Checks the daemons of a map. Returns whether any was heard recently, and those whose grace is over.
+    fn check(&mut self, map: &FsMap, o: &MdsOptions, now: Mono) -> (bool, Vec<u64>) {
+        let (grace, interval) = (o.beacon_grace, o.beacon_interval);
+        let stalled = self.checked.is_some_and(|t| now.since(t) > grace.saturating_sub(interval));
+        self.checked = Some(now);
+        self.beacons.retain(|g, _| map.mds_roles.contains_key(g));
+        for g in map.mds_roles.keys() {
+            self.beacons.entry(*g).or_insert(now);
+        }
+        let limit = interval.max(grace / 2);
+        let heard = self.beacons.values().any(|t| now.since(*t) < limit);
+        // The first beacon after a silence shows that the monitor hears again, not that the other daemons are gone.
+        let again = std::mem::replace(&mut self.deaf, !heard) && heard;
+        if stalled || again {
+            tracing::info!("mon: restarting the grace of all MDS daemons: no beacon came for a while");
+            self.beacons.values_mut().for_each(|at| *at = now);
+        }
+        let silent = self.beacons.iter().filter(|(_, t)| now.since(**t) >= grace).map(|(g, _)| *g).collect();
+        (heard, silent)
+    }
+}
 
 impl MonCore {
     /// Runs once a second, and after every change of the map.
@@ -25,31 +66,13 @@ impl MonCore {
 
     /// Marks daemons without recent beacons as laggy and replaces them.
     fn forget_silent(&mut self) {
-        let now = self.now.mono;
-        let (grace, interval) = (self.state.options.mds.beacon_grace, self.state.options.mds.beacon_interval);
-        let stalled = self.mds_watched.is_some_and(|t| now.since(t) > grace.saturating_sub(interval));
-        self.mds_watched = Some(now);
-        let gids: Vec<u64> = self.state.fsmap.mds_roles.keys().copied().collect();
-        self.mds_beacons.retain(|g, _| self.state.fsmap.mds_roles.contains_key(g));
+        let (heard, silent) = self.mds_watch.check(&self.state.fsmap, &self.state.options.mds, self.now.mono);
         self.state.mds_health.retain(|g, _| self.state.fsmap.mds_roles.contains_key(g));
         let map = &self.state.fsmap;
         self.state.mgr.keep_mds(|n| map.daemon_by_name(n).is_some());
-        for g in &gids {
-            self.mds_beacons.entry(*g).or_insert(now);
-        }
-        let limit = interval.max(grace / 2);
-        let heard = self.mds_beacons.values().any(|t| now.since(*t) < limit);
-        // The first beacon after a silence shows that the monitor hears again, not that the other daemons are gone.
-        let again = std::mem::replace(&mut self.mds_deaf, !heard) && heard;
-        if stalled || again {
-            tracing::info!("mon: restarting the grace of all MDS daemons: no beacon came for a while");
-            self.mds_beacons.values_mut().for_each(|at| *at = now);
-        }
-        let silent: Vec<(u64, Duration)> =
-            self.mds_beacons.iter().map(|(g, t)| (*g, now.since(*t))).filter(|(_, d)| *d >= grace).collect();
         let wall = self.now.wall;
         let mut e = self.fs_edit();
-        for (gid, _) in silent {
+        for gid in silent {
             let Some(info) = e.map().daemon(gid).cloned() else { continue };
             if !info.is_laggy() {
                 map::modify_daemon(e.map_mut(), wall, gid, |i| i.laggy_since = wall);

@@ -44,12 +44,12 @@ impl MonCore {
         if map.is_up(osd) {
             // Another instance boots: the next epoch shows the OSD down, then this message is handled again.
             self.mark_down(osd);
-            self.waiters.push(Waiter::Again(c, message));
+            self.answers.waiters.push(Waiter::Again(c, message));
             return;
         }
         if self.pending.inc().is_some_and(|i| i.new_up_client.contains_key(&osd) || i.new_state.contains_key(&osd)) {
             // Another change of this OSD is pending; handle the message again after its commit.
-            self.waiters.push(Waiter::Again(c, message));
+            self.answers.waiters.push(Waiter::Again(c, message));
             return;
         }
         self.mark_up(osd, c, m);
@@ -135,7 +135,7 @@ impl MonCore {
     fn mark_up(&mut self, osd: OsdId, c: ConnKey, m: MOsdBoot) {
         let addrs = self.addrs_of(c);
         let map = std::sync::Arc::clone(&self.state.osdmap);
-        self.down_since.remove(&osd);
+        self.liveness.is_not_down(osd);
         let (info, old_x, state) = (map.info(osd), map.xinfo(osd), map.state(osd));
         let may_go_in = !map.has_flag(map_flag::NOIN) && map.effective_state_bits(osd) & osd_state::NOIN == 0;
         let sb = &m.sb;
@@ -185,8 +185,8 @@ impl MonCore {
             self.pending.osd_metadata.insert(osd, Some(metadata));
         }
         self.pending.log(&self.state, now, Prio::INFO, "cluster", log_line);
-        self.beacons.remove(&osd);
-        self.waiters.push(Waiter::Booted(c, osd, m.sb.current_epoch));
+        self.liveness.forget_beacon(osd);
+        self.answers.waiters.push(Waiter::Booted(c, osd, m.sb.current_epoch));
     }
 
     pub(in super::super) fn osd_mark_me_down(&mut self, c: ConnKey, m: &MOsdMarkMeDown) {
@@ -212,7 +212,7 @@ impl MonCore {
         }
         if m.request_ack {
             // A refused request is acknowledged too, because the OSD waits for this before it exits.
-            self.waiters.push(Waiter::Send(c, ack));
+            self.answers.waiters.push(Waiter::Send(c, ack));
         }
     }
 

@@ -269,13 +269,13 @@ impl MonCore {
         for osd in inc.new_state.keys().chain(inc.new_up_client.keys()).copied() {
             let map = &self.state.osdmap;
             if map.is_up(osd) {
-                self.down_since.remove(&osd);
+                self.liveness.is_not_down(osd);
             } else {
-                self.beacons.remove(&osd);
+                self.liveness.forget_beacon(osd);
                 if map.exists(osd) && map.is_in(osd) {
-                    self.down_since.entry(osd).or_insert(self.now.mono);
+                    self.liveness.is_down(osd, self.now.mono);
                 } else {
-                    self.down_since.remove(&osd);
+                    self.liveness.is_not_down(osd);
                 }
                 self.failures.resolve(osd);
             }

@@ -5,11 +5,13 @@
 
 mod boot;
 mod creating;
+mod liveness;
 mod refused;
 mod report;
 
 pub(super) use boot::bounded_metadata;
 pub(super) use creating::CreatingTargets;
+pub(super) use liveness::Liveness;
 
 use base::{AddrVec, Epoch, OsdId};
 use cluster::OsdXinfo;
@@ -39,7 +41,7 @@ impl MonCore {
 
     /// Answers with maps above `have`, now or after the pending change is committed.
     pub(super) fn maps_after_commit(&mut self, c: ConnKey, have: Epoch) {
-        self.waiters.push(Waiter::Maps(c, have));
+        self.answers.waiters.push(Waiter::Maps(c, have));
     }
 
     /// The OSD's extra facts with pending changes, for writing.

@@ -18,22 +18,18 @@ impl MonCore {
     /// Notes that an OSD which is down has refused a connection.
     pub(super) fn refused_connection(&mut self, osd: OsdId) {
         let up_from = self.state.osdmap.info(osd).up_from;
-        self.failures.refused.insert(osd, up_from);
-        self.failures.judge = true;
+        self.failures.refused_connection(osd, up_from);
     }
 
     /// Notes that a session of an OSD has ended.
     pub(in super::super) fn session_of_osd_ended(&mut self, osd: OsdId) {
-        self.failures.judge |= self.failures.refused.contains_key(&osd);
+        self.failures.session_ended(osd);
     }
 
     /// Calls the refused OSDs dead whose sessions have ended. Runs before each proposal, with none in flight, and looks
     /// at the sessions only if something has changed.
     pub(in super::super) fn judge_refused(&mut self) {
-        if !std::mem::take(&mut self.failures.judge) {
-            return;
-        }
-        for (osd, up_from) in std::mem::take(&mut self.failures.refused) {
+        for (osd, up_from) in self.failures.take_refused() {
             let map = &self.state.osdmap;
             let known = map.exists(osd) && map.info(osd).up_from == up_from && map.xinfo(osd).dead_epoch <= up_from;
             let down = map.is_down(osd) || self.going_down(osd);
@@ -41,7 +37,7 @@ impl MonCore {
                 continue;
             }
             if self.has_open_session(osd) {
-                self.failures.refused.insert(osd, up_from);
+                self.failures.keep_refused(osd, up_from);
             } else {
                 let dead = map.epoch.next();
                 self.xinfo_mut(osd).dead_epoch = dead;

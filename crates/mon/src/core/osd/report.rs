@@ -8,8 +8,9 @@ use cluster::osdmap::osd_state;
 use wire::msg::failure_flags::{FAILED, IMMEDIATE};
 use wire::msg::{MOsdAlive, MOsdBeacon, MOsdFailure, MOsdFull, MOsdPgCreated, MOsdPgTemp};
 
-use super::super::{Beacon, MonCore};
+use super::super::MonCore;
 use super::boot::have;
+use super::liveness::Beacon;
 use crate::command::has_twice;
 use crate::state::ConnKey;
 use crate::state::log::Prio;
@@ -48,7 +49,7 @@ impl MonCore {
             min_last_epoch_clean: m.min_last_epoch_clean,
             interval: u32::try_from(m.osd_beacon_report_interval).unwrap_or(0),
         };
-        self.beacons.insert(osd, beacon);
+        self.liveness.heard(osd, beacon);
         if m.last_purged_snaps_scrub > self.state.osdmap.xinfo(osd).last_purged_snaps_scrub {
             self.xinfo_mut(osd).last_purged_snaps_scrub = m.last_purged_snaps_scrub;
         }
