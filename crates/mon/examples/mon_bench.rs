@@ -17,7 +17,7 @@ use mon::core::front::Replica;
 use mon::core::relay::{Front, FrontEffect, Hub, HubEffect};
 use mon::core::session::Peer;
 use mon::state::Role;
-use mon::state::options::MonOptions;
+use mon::state::options::{AuthOptions, MonOptions, PoolOptions};
 use serde_json::json;
 use state::{Op, Outcome, Range};
 use std::collections::BTreeMap;
@@ -97,7 +97,11 @@ fn batches(osds: i32) -> Vec<Vec<i32>> {
 fn main() {
     let number = |i: usize, d: u32| std::env::args().nth(i).and_then(|a| a.parse().ok()).unwrap_or(d);
     let (osds, pgs) = (number(1, 10_000) as i32, number(2, 1_000_000));
-    let options = MonOptions { cephx: false, max_pg_per_osd: 100_000, pool_default_size: 1, ..MonOptions::default() };
+    let options = MonOptions {
+        auth: AuthOptions { cephx: false, ..AuthOptions::default() },
+        pools: PoolOptions { max_pg_per_osd: 100_000, default_size: 1, ..PoolOptions::default() },
+        ..MonOptions::default()
+    };
     let mut c = Cluster::with(Uuid([3; 16]), options);
     c.unchecked = true;
     let admin = c.admin();

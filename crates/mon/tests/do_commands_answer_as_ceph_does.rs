@@ -7,14 +7,17 @@
 mod support;
 
 use mon::state::Role;
-use mon::state::options::MonOptions;
+use mon::state::options::{MonOptions, PoolOptions};
 use serde_json::{Value, json};
 use support::*;
 use wire::msg::MPgStats;
 use wire::types::{PgStat, pg_state};
 
 fn cluster() -> (Cluster, u64) {
-    let mut c = Cluster::with(FSID, MonOptions { allow_pool_delete: true, ..MonOptions::default() });
+    let mut c = Cluster::with(
+        FSID,
+        MonOptions { pools: PoolOptions { allow_delete: true, ..PoolOptions::default() }, ..MonOptions::default() },
+    );
     let admin = c.admin();
     for id in 0..3 {
         c.new_osd(admin, id, &format!("node{id}"));

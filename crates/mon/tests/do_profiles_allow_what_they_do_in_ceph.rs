@@ -14,7 +14,7 @@ use bytes::Bytes;
 use mon::command::{commands, flag};
 use mon::core::session::Peer;
 use mon::state::Role;
-use mon::state::options::MonOptions;
+use mon::state::options::{MonOptions, PoolOptions};
 use serde_json::Value;
 use support::*;
 use wire::msg::*;
@@ -107,7 +107,10 @@ fn profiles_allow_and_refuse_what_was_recorded() {
             .filter(|(_, c)| role == Role::Mon || c.flags & flag::MGR != 0)
             .map(|(sig, _)| sig.prefix.as_str())
             .collect();
-        let mut c = Cluster::with(FSID, MonOptions { allow_pool_delete: true, ..MonOptions::default() });
+        let mut c = Cluster::with(
+            FSID,
+            MonOptions { pools: PoolOptions { allow_delete: true, ..PoolOptions::default() }, ..MonOptions::default() },
+        );
         let admin = c.admin();
         c.new_osd(admin, 0, "h0");
         c.unchecked = true;

@@ -195,7 +195,7 @@ fn the_records_of_a_removed_pool_go() {
     p.pairs(100);
     p.purge();
     assert_eq!(p.records().len(), 1);
-    p.c.core.state.options.allow_pool_delete = true;
+    p.c.core.state.options.pools.allow_delete = true;
     p.pairs(1);
     p.c.ok(
         p.admin,

@@ -19,7 +19,7 @@ use bytes::Bytes;
 use mon::core::load::{self, NewCluster, Setup};
 use mon::core::member::{Member, Output, Presence};
 use mon::core::{Effect, Event, MonCore};
-use mon::state::options::MonOptions;
+use mon::state::options::{AuthOptions, MonOptions};
 use mon::state::records::{Bounds, key};
 use serde_json::json;
 use state::simulated::{Cluster as Store, Faults, SimulatedStore};
@@ -232,7 +232,10 @@ impl Run {
             Some(records) => {
                 let setup = Setup {
                     name: format!("m{i}"),
-                    options: MonOptions { cephx: false, ..MonOptions::default() },
+                    options: MonOptions {
+                        auth: AuthOptions { cephx: false, ..AuthOptions::default() },
+                        ..MonOptions::default()
+                    },
                     mgr_addrs: Some(addr(6800 + i as u16, 7)),
                     random: Rc::new(TestRandom::new(self.rng.next_u64())),
                 };

@@ -206,7 +206,7 @@ fn a_ticket_opens_no_session_at_a_monitor() {
     payload[10..14].copy_from_slice(&u32::from(EntityKind::MON.0).to_le_bytes());
     let now = f.c().now.wall;
     for method in [Method::CEPHX, Method::NONE] {
-        f.c().core.state.options.cephx = method == Method::CEPHX;
+        f.c().core.state.options.auth.cephx = method == Method::CEPHX;
         let e = f.with_host(EntityKind::MON, |h, r| {
             auth::server::Handshake::new().request(h, r, now, method, &payload).unwrap_err()
         });

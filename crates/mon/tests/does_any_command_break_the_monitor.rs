@@ -8,7 +8,7 @@ mod support;
 use base::rng::Rng;
 use mon::command::commands;
 use mon::command::sig::{Arg, Kind};
-use mon::state::options::MonOptions;
+use mon::state::options::{MonOptions, PoolOptions};
 use serde_json::{Map, Value, json};
 use support::*;
 
@@ -104,7 +104,10 @@ fn value(rng: &mut Rng, a: &Arg) -> Value {
 
 fn run(seed: u64) {
     let mut rng = Rng::new(seed);
-    let mut c = Cluster::with(FSID, MonOptions { allow_pool_delete: true, ..MonOptions::default() });
+    let mut c = Cluster::with(
+        FSID,
+        MonOptions { pools: PoolOptions { allow_delete: true, ..PoolOptions::default() }, ..MonOptions::default() },
+    );
     let admin = c.admin();
     for id in 0..3 {
         c.new_osd(admin, id, &format!("h{id}"));

@@ -51,7 +51,7 @@ fn stat(map: &cluster::OsdMap, id: PgId, at: Utime, degraded: bool) -> PgStat {
 fn cluster(size: &Size) -> (Cluster, u64, u64) {
     let (mut c, admin, sessions) = Cluster::with_osds(size.osds);
     c.unchecked = true;
-    c.core.state.options.max_pg_per_osd = 0;
+    c.core.state.options.pools.max_pg_per_osd = 0;
     for n in 0..size.pools {
         let (name, pgs) = (format!("p{n}"), PGS_OF_A_POOL);
         c.ok(admin, &json!({ "prefix": "osd pool create", "pool": name, "pg_num": pgs, "pgp_num": pgs }));

@@ -14,7 +14,7 @@ use mon::command::{commands, flag};
 use mon::core::rights::{Topic, messages};
 use mon::core::session::Peer;
 use mon::state::Role;
-use mon::state::options::MonOptions;
+use mon::state::options::{MonOptions, PoolOptions};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use support::*;
@@ -283,7 +283,10 @@ fn kinds_of(flags: u32) -> &'static [&'static str] {
 
 fn cluster() -> Cluster {
     let (mut c, ..) = {
-        let mut c = Cluster::with(FSID, MonOptions { allow_pool_delete: true, ..MonOptions::default() });
+        let mut c = Cluster::with(
+            FSID,
+            MonOptions { pools: PoolOptions { allow_delete: true, ..PoolOptions::default() }, ..MonOptions::default() },
+        );
         let admin = c.admin();
         c.new_osd(admin, 0, "h0");
         (c, admin)

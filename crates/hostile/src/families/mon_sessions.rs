@@ -11,7 +11,7 @@ use bytes::Bytes;
 use mon::core::load::{self, NewCluster, Setup};
 use mon::core::session::Peer;
 use mon::core::{Effect, Event, MonCore};
-use mon::state::options::MonOptions;
+use mon::state::options::{MonOptions, PoolOptions};
 use mon::state::records::key;
 use mon::state::{AuthEntry, Role};
 use serde_json::json;
@@ -92,7 +92,10 @@ impl Monitor {
         let maps = read(&mut store, load::map_ranges(&records).expect("bounds"));
         let setup = Setup {
             name: "a".into(),
-            options: MonOptions { allow_pool_delete: true, ..MonOptions::default() },
+            options: MonOptions {
+                pools: PoolOptions { allow_delete: true, ..PoolOptions::default() },
+                ..MonOptions::default()
+            },
             mgr_addrs: Some(AddrVec(vec![EntityAddr::msgr2(HOME.into(), 77)])),
             random: Rc::new(Seeded::new()),
         };

@@ -340,7 +340,7 @@ fn failing(state: &ClusterState, o: &Options, now: Now) -> (Vec<OsdId>, Option<S
     let mut bad: Vec<(Utime, OsdId)> = bad.into_iter().map(|(o, t)| (t, o)).collect();
     bad.sort_unstable();
     let (all, _, inn) = state.osdmap.osd_counts();
-    let least = state.options.min_in_ratio;
+    let least = state.options.osds.min_in_ratio;
     let ratio = |out: usize| inn.saturating_sub(out) as f64 / all.max(1) as f64;
     let may = (0..bad.len()).take_while(|did| ratio(did + 1) >= least).count();
     let text = (may < bad.len()).then(|| {

@@ -91,7 +91,7 @@ fn named_rule(map: &OsdMap, name: &str) -> Res<i32> {
 fn copies(c: &mut Ctx<'_>) -> Res<Code> {
     let rule = rule(c)?;
     let size = match c.args.int("size") {
-        None | Some(0) => check_size(i64::from(c.state.options.pool_default_size))?,
+        None | Some(0) => check_size(i64::from(c.state.options.pools.default_size))?,
         Some(n) => check_size(n)?,
     };
     check_rule(&c.map(), rule, kind::REPLICATED, size)?;
@@ -189,7 +189,7 @@ pub(super) fn create(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             Ok(CommandOutcome::retry())
         };
     }
-    let pg_num = number(c, "pg_num")?.unwrap_or(c.state.options.pool_default_pg_num);
+    let pg_num = number(c, "pg_num")?.unwrap_or(c.state.options.pools.default_pg_num);
     let pgp_num = number(c, "pgp_num")?.unwrap_or(pg_num);
     check_pg_num(c, pg_num, pgp_num)?;
     let expected_num_objects = expected_objects(c, kind)?;
@@ -232,7 +232,7 @@ pub(super) fn create(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 }
 
 fn check_pg_num(c: &Ctx<'_>, pg_num: u32, pgp_num: u32) -> Res<()> {
-    let max = c.state.options.max_pool_pg_num;
+    let max = c.state.options.pools.max_pg_num;
     if pg_num == 0 || pg_num > max {
         return refuse(
             errno::ERANGE,
@@ -306,7 +306,7 @@ pub(super) fn unset_opt(p: &mut PgPool, name: &str) {
 
 pub(super) fn check_pgs_per_osd(c: &mut Ctx<'_>, pg_num: u32, size: u8) -> Res<()> {
     let map = c.map();
-    let per = u64::from(c.state.options.max_pg_per_osd);
+    let per = u64::from(c.state.options.pools.max_pg_per_osd);
     let osds = (map.osds().filter(|o| map.is_in(*o)).count() as u64).max(OSDS_ASSUMED);
     let have: u64 = map.pools.values().map(|p| u64::from(p.pg_num) * u64::from(p.size)).sum();
     let want = have + u64::from(pg_num) * u64::from(size);
@@ -338,7 +338,7 @@ pub(super) fn remove(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             ),
         );
     }
-    if !c.state.options.allow_pool_delete {
+    if !c.state.options.pools.allow_delete {
         return refuse(
             errno::EPERM,
             "pool deletion is disabled; you must first set the mon_allow_pool_delete config option to true before you can destroy a pool",

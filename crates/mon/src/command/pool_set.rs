@@ -207,12 +207,12 @@ fn pg_num(c: &mut Ctx<'_>, id: PoolId, p: &PgPool, var: &str, val: &str) -> Res<
     if n == i64::from(p.pg_num_target) {
         return done("");
     }
-    if n <= 0 || n > i64::from(c.state.options.max_pool_pg_num) {
+    if n <= 0 || n > i64::from(c.state.options.pools.max_pg_num) {
         return refuse(
             errno::ERANGE,
             format!(
                 "'pg_num' must be greater than 0 and less than or equal to {} (you may adjust 'mon max pool pg num' for higher values)",
-                c.state.options.max_pool_pg_num
+                c.state.options.pools.max_pg_num
             ),
         );
     }

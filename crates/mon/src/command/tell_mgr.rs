@@ -29,7 +29,7 @@ fn network(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let usual = if o.slow_ping_ms > 0.0 {
         o.slow_ping_ms
     } else {
-        o.heartbeat_grace.as_secs_f64() * 1000.0 * o.slow_ping_ratio
+        o.osds.heartbeat_grace.as_secs_f64() * 1000.0 * o.slow_ping_ratio
     };
     let least = match c.args.opt("value") {
         None => usual,

@@ -53,7 +53,7 @@ impl AuthHost for View<'_> {
     }
 
     fn methods(&self) -> Vec<Method> {
-        if self.core.state.options.cephx { vec![Method::CEPHX] } else { vec![Method::NONE] }
+        if self.core.state.options.auth.cephx { vec![Method::CEPHX] } else { vec![Method::NONE] }
     }
 
     fn entity(&self, name: &AuthName) -> Option<EntityAuth> {
@@ -78,7 +78,7 @@ impl AuthHost for View<'_> {
     }
 
     fn insecure_reclaim_allowed(&self) -> bool {
-        self.core.state.options.allow_insecure_reclaim
+        self.core.state.options.auth.allow_insecure_reclaim
     }
 
     fn keeps_id_by_key(&self, name: &AuthName, global_id: u64, now: Utime) -> bool {
@@ -89,7 +89,7 @@ impl AuthHost for View<'_> {
     }
 
     fn ticket_ttl(&self, service: EntityKind) -> Duration {
-        if service == EntityKind::AUTH { AUTH_TICKET_TTL } else { self.core.state.options.service_ticket_ttl }
+        if service == EntityKind::AUTH { AUTH_TICKET_TTL } else { self.core.state.options.auth.ticket_ttl }
     }
 }
 

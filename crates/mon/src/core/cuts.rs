@@ -72,7 +72,7 @@ impl MonCore {
     /// Takes an OSD out of service if links are cut.
     pub(super) fn tick_cuts(&mut self) {
         let map = std::sync::Arc::clone(&self.state.osdmap);
-        let grace = self.state.options.heartbeat_grace + PATIENCE;
+        let grace = self.state.options.osds.heartbeat_grace + PATIENCE;
         let up = |o: &OsdId| map.is_up(*o);
         let links: BTreeSet<_> = self.failures.links(grace, self.now.wall).filter(|(a, b)| up(a) && up(b)).collect();
         self.state.cuts.out.retain(|o, _| map.exists(*o) && map.is_down(*o));

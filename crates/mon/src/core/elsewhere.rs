@@ -55,7 +55,7 @@ impl MonCore {
     /// Opens a session, or closes its connection.
     pub(super) fn judge_and_open(&mut self, c: ConnKey, mut peer: Peer) {
         let entry = self.state.auth.get(&peer.principal.name);
-        match judge(&mut peer.principal, peer.role, self.state.options.cephx, entry) {
+        match judge(&mut peer.principal, peer.role, self.state.options.auth.cephx, entry) {
             Ok(()) => self.open(c, peer),
             Err(why) => {
                 let who = &peer.principal;
@@ -67,7 +67,7 @@ impl MonCore {
 
     /// Judges a monitor that opens a relay link. Error: the reason why the link is refused.
     pub fn judge_link(&self, who: &Principal) -> Result<(), &'static str> {
-        judge(&mut who.clone(), Role::Mon, self.state.options.cephx, self.state.auth.get(&who.name))
+        judge(&mut who.clone(), Role::Mon, self.state.options.auth.cephx, self.state.auth.get(&who.name))
     }
 
     /// Records that a session is relayed by the monitor with these addresses.

@@ -136,7 +136,7 @@ impl FailureReports {
 
     /// Drops reports that were not renewed. Those of both ends of a link are kept: they tell of a cut that lasts.
     pub(super) fn expire(&mut self, opts: &MonOptions, now: Utime) {
-        let limit = opts.heartbeat_grace + REPORT_KEEP;
+        let limit = opts.osds.heartbeat_grace + REPORT_KEEP;
         let links: BTreeSet<(OsdId, OsdId)> = self.links(limit, now).collect();
         self.targets.retain(|t, r| {
             let mutual = |o: &OsdId| links.contains(&(*t.min(o), *t.max(o)));
@@ -150,13 +150,13 @@ impl FailureReports {
     pub(super) fn verdict(&self, map: &OsdMap, opts: &MonOptions, target: OsdId, now: Utime) -> Option<Verdict> {
         let reports = self.targets.get(&target)?;
         let domains: BTreeSet<i32> = reports.values().map(|r| r.domain).collect();
-        if domains.len() < opts.min_down_reporters {
+        if domains.len() < opts.osds.min_down_reporters {
             return None;
         }
         let newest = reports.values().map(|r| r.failed_since).max().unwrap_or(now);
         let failed_for = since(now, newest);
-        let mut grace = opts.heartbeat_grace.as_secs_f64();
-        if opts.adjust_heartbeat_grace {
+        let mut grace = opts.osds.heartbeat_grace.as_secs_f64();
+        if opts.osds.adjust_heartbeat_grace {
             grace += laggy_term(&map.xinfo(target), failed_for);
             let peers: f64 = reports
                 .keys()
@@ -242,7 +242,7 @@ mod tests {
         f.report(OsdId(0), OsdId(1), 1, secs(30), T0, (1, 1));
         f.report(OsdId(0), OsdId(2), 2, secs(30), T0, (1, 1));
         assert_eq!(f.verdict(&map, &opts, OsdId(0), T0), None, "known to be slow");
-        opts.adjust_heartbeat_grace = false;
+        opts.osds.adjust_heartbeat_grace = false;
         let v = f.verdict(&map, &opts, OsdId(0), T0).unwrap();
         assert_eq!(v, Verdict { reporters: 2, failed_for: 30.0, grace: 20.0 });
     }

@@ -118,7 +118,7 @@ impl Replica {
     /// Judges a client whose session opens, by this copy, and gives it the caps there. Error: the reason why the
     /// session is refused.
     pub fn judge(&self, who: &mut auth::Principal) -> Result<(), &'static str> {
-        super::elsewhere::judge(who, crate::state::Role::Mon, self.options.cephx, self.auth.get(&who.name))
+        super::elsewhere::judge(who, crate::state::Role::Mon, self.options.auth.cephx, self.auth.get(&who.name))
     }
 
     /// The key of an entity.
@@ -190,7 +190,7 @@ impl AuthHost for FrontAuth {
     }
 
     fn methods(&self) -> Vec<Method> {
-        if self.replica.borrow().options.cephx { vec![Method::CEPHX] } else { vec![Method::NONE] }
+        if self.replica.borrow().options.auth.cephx { vec![Method::CEPHX] } else { vec![Method::NONE] }
     }
 
     fn entity(&self, name: &AuthName) -> Option<EntityAuth> {
@@ -216,7 +216,7 @@ impl AuthHost for FrontAuth {
     }
 
     fn insecure_reclaim_allowed(&self) -> bool {
-        self.replica.borrow().options.allow_insecure_reclaim
+        self.replica.borrow().options.auth.allow_insecure_reclaim
     }
 
     fn keeps_id_by_key(&self, _: &AuthName, _: u64, now: Utime) -> bool {
@@ -224,6 +224,6 @@ impl AuthHost for FrontAuth {
     }
 
     fn ticket_ttl(&self, service: EntityKind) -> Duration {
-        if service == EntityKind::AUTH { AUTH_TICKET_TTL } else { self.replica.borrow().options.service_ticket_ttl }
+        if service == EntityKind::AUTH { AUTH_TICKET_TTL } else { self.replica.borrow().options.auth.ticket_ttl }
     }
 }

@@ -67,7 +67,7 @@ fn asker(state: &ClusterState) -> Option<(AuthName, Option<auth::CryptoKey>)> {
     let may = |n: &&AuthName| state.auth.get(*n).is_some_and(|e| e.caps.get("mgr").is_some_and(|c| c == "allow *"));
     let admin = AuthName::parse("client.admin");
     let name = admin.as_ref().filter(may).or_else(|| state.auth.keys().find(may))?;
-    let key = state.options.cephx.then(|| state.auth.get(name).map(|e| e.key.clone()))?;
+    let key = state.options.auth.cephx.then(|| state.auth.get(name).map(|e| e.key.clone()))?;
     Some((name.clone(), key))
 }
 

@@ -223,7 +223,7 @@ impl MonCore {
             let still = p.pg_num == p.pg_num_target && p.pg_num_pending == p.pg_num && p.pgp_num == p.pgp_num_target;
             let known = self.state.mgr.stats.is_complete(id, p.pg_num);
             let may = known && still && !p.has_flag(flag::CREATING) && !p.has_flag(flag::NOPGCHANGE);
-            let n = s.pg_num.min(self.state.options.max_pool_pg_num);
+            let n = s.pg_num.min(self.state.options.pools.max_pg_num);
             if !s.would_adjust || p.pg_autoscale_mode != autoscale::ON || !may || n == p.pg_num {
                 continue;
             }

@@ -93,7 +93,7 @@ impl MonCore {
         if self.pending.service_keys.is_none() && !self.writer.is_busy() {
             let mut keys = self.credentials.keys().borrow().clone();
             let random = std::rc::Rc::clone(&self.state.random);
-            let ttl = self.state.options.service_ticket_ttl;
+            let ttl = self.state.options.auth.ticket_ttl;
             if keys.tick(self.now.wall, AUTH_TICKET_TTL, ttl, KeyKind::Aes, &*random) {
                 self.pending.service_keys = Some(keys);
             }
@@ -119,7 +119,7 @@ impl MonCore {
         let map = Arc::clone(&self.state.osdmap);
         for osd in map.osds().filter(|o| map.is_up(*o)) {
             let b = self.liveness.beacon_or_begin(osd, now);
-            let limit = self.state.options.report_timeout.max(Duration::from_secs(2 * u64::from(b.interval)));
+            let limit = self.state.options.osds.report_timeout.max(Duration::from_secs(2 * u64::from(b.interval)));
             if now.since(b.last) > limit && self.may_mark_down(osd) && self.mark_down(osd) {
                 let line = format!("{osd} marked down after no beacon for {} seconds", now.since(b.last).as_secs());
                 self.pending.log(&self.state, self.now, Prio::INFO, "cluster", line);
@@ -130,10 +130,10 @@ impl MonCore {
     fn tick_down_out(&mut self) {
         let now = self.now.mono;
         let map = Arc::clone(&self.state.osdmap);
-        if map.has_flag(map_flag::NOOUT) || self.state.options.down_out_interval.is_zero() {
+        if map.has_flag(map_flag::NOOUT) || self.state.options.osds.down_out_interval.is_zero() {
             return;
         }
-        let after = self.state.options.down_out_interval;
+        let after = self.state.options.osds.down_out_interval;
         let due: Vec<OsdId> = self.liveness.down(now).filter(|(_, d)| *d >= after).map(|(o, _)| o).collect();
         for osd in due {
             if map.is_up(osd) || map.is_out(osd) {
@@ -149,10 +149,10 @@ impl MonCore {
             }
             let (all, _, inn) = map.osd_counts();
             let ratio = inn.saturating_sub(1) as f64 / all.max(1) as f64;
-            if map.effective_state_bits(osd) & osd_state::NOOUT != 0 || ratio < self.state.options.min_in_ratio {
+            if map.effective_state_bits(osd) & osd_state::NOOUT != 0 || ratio < self.state.options.osds.min_in_ratio {
                 continue;
             }
-            let secs = self.state.options.down_out_interval.as_secs();
+            let secs = self.state.options.osds.down_out_interval.as_secs();
             let weight = map.weight(osd);
             self.xinfo_mut(osd).old_weight = weight;
             let inc = self.pending.inc_mut(&self.state);
@@ -169,7 +169,7 @@ impl MonCore {
 
     /// True if the OSD is in a subtree of the limiting type whose OSDs are all down.
     fn whole_subtree_is_down(&self, map: &OsdMap, osd: OsdId) -> bool {
-        let Some(limit) = map.crush.type_id(&self.state.options.down_out_subtree_limit) else { return false };
+        let Some(limit) = map.crush.type_id(&self.state.options.osds.down_out_subtree_limit) else { return false };
         let mut at = osd.0;
         for _ in 0..cluster::crush::MAX_DEPTH {
             if map.crush.type_of(at) == Some(limit) {

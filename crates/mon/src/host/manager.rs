@@ -32,7 +32,7 @@ impl Monitor for Seen {
     fn identity(&self) -> Option<(AuthName, Option<CryptoKey>)> {
         let core = self.0.borrow();
         let (name, entry) = core.state.auth.iter().find(|(n, _)| n.kind == EntityKind::MGR)?;
-        Some((name.clone(), core.state.options.cephx.then(|| entry.key.clone())))
+        Some((name.clone(), core.state.options.auth.cephx.then(|| entry.key.clone())))
     }
 
     fn option(&self, name: &str) -> Option<String> {

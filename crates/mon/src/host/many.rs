@@ -347,7 +347,7 @@ impl FrontHost {
         let key = replica.key_of(&mon);
         if self.link_endpoint.borrow().is_none() || *self.link_key.borrow() != key {
             let client = match &key {
-                Some(k) if replica.options.cephx => Client::cephx(mon, k.clone()),
+                Some(k) if replica.options.auth.cephx => Client::cephx(mon, k.clone()),
                 _ => Client::none(mon),
             };
             let config = EndpointConfig {

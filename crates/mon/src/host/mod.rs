@@ -288,7 +288,7 @@ async fn serve(
     }
     let (public, public_all) = public_addrs(&core.state.monmap, &o.name)?;
     let bind = o.bind.or(public.sock).ok_or_else(|| MonError::NotInMap(o.name.clone()))?;
-    let cephx = core.state.options.cephx;
+    let cephx = core.state.options.auth.cephx;
     let core = Rc::new(RefCell::new(core));
     let net = Net::new();
     let bridge = Bridge::new(Rc::clone(&core), net.clone(), store.store, standing.clone());

@@ -50,42 +50,53 @@ impl Default for MdsOptions {
     }
 }
 
-/// The options that the core and the commands use.
+/// Options of pools: defaults of new ones, and limits.
 #[derive(Clone, Debug)]
-pub struct MonOptions {
+pub struct PoolOptions {
     /// `osd_pool_default_size`; `belemnite up` writes 1 where there are fewer than three OSDs.
-    pub pool_default_size: u32,
+    pub default_size: u32,
     /// `osd_pool_default_min_size`; 0 means size - size / 2.
-    pub pool_default_min_size: u32,
+    pub default_min_size: u32,
     /// `osd_pool_default_pg_num`.
-    pub pool_default_pg_num: u32,
+    pub default_pg_num: u32,
     /// `mon_max_pool_pg_num`.
-    pub max_pool_pg_num: u32,
+    pub max_pg_num: u32,
     /// `mon_max_pg_per_osd`.
     pub max_pg_per_osd: u32,
-    /// `target_max_misplaced_ratio`.
-    pub target_max_misplaced_ratio: f64,
     /// `mon_allow_pool_delete`.
-    pub allow_pool_delete: bool,
-    /// Refuse commands by their old names (`mon_debug_deprecated_as_obsolete`).
-    pub refuse_old_names: bool,
+    pub allow_delete: bool,
+    /// `osd_crush_chooseleaf_type`: the failure domain of the first rule, as a CRUSH type number.
+    pub chooseleaf_type: i32,
+}
+
+impl Default for PoolOptions {
+    fn default() -> Self {
+        Self {
+            default_size: 3,
+            default_min_size: 0,
+            default_pg_num: 32,
+            max_pg_num: 65_536,
+            max_pg_per_osd: 250,
+            allow_delete: true,
+            chooseleaf_type: 1,
+        }
+    }
+}
+
+/// Options that decide which OSDs count as up and in.
+#[derive(Clone, Debug)]
+pub struct OsdOptions {
     /// `mon_osd_down_out_interval`.
     pub down_out_interval: Duration,
+    /// `mon_osd_down_out_subtree_limit`: an OSD is not marked out while a whole subtree of this type or a larger one
+    /// is down, because its disk is then not the cause.
+    pub down_out_subtree_limit: String,
     /// `mon_osd_report_timeout`.
     pub report_timeout: Duration,
     /// `osd_heartbeat_grace`.
     pub heartbeat_grace: Duration,
     /// `mon_osd_adjust_heartbeat_grace`: true if OSDs known to be slow get a longer grace.
     pub adjust_heartbeat_grace: bool,
-    /// `mon_osd_down_out_subtree_limit`: an OSD is not marked out while a whole subtree of this type or a larger one
-    /// is down, because its disk is then not the cause.
-    pub down_out_subtree_limit: String,
-    /// `osd_crush_chooseleaf_type`: the failure domain of the first rule, as a CRUSH type number.
-    pub chooseleaf_type: i32,
-    /// `mon_warn_on_slow_ping_time` in milliseconds; 0: `slow_ping_ratio` of the grace.
-    pub slow_ping_ms: f64,
-    /// `mon_warn_on_slow_ping_ratio`.
-    pub slow_ping_ratio: f64,
     /// `mon_osd_min_down_reporters`.
     pub min_down_reporters: usize,
     /// `mon_osd_reporter_subtree_level`.
@@ -94,6 +105,56 @@ pub struct MonOptions {
     pub min_up_ratio: f64,
     /// `mon_osd_min_in_ratio`.
     pub min_in_ratio: f64,
+}
+
+impl Default for OsdOptions {
+    fn default() -> Self {
+        Self {
+            down_out_interval: Duration::from_secs(600),
+            down_out_subtree_limit: "rack".into(),
+            report_timeout: Duration::from_secs(900),
+            heartbeat_grace: Duration::from_secs(20),
+            adjust_heartbeat_grace: true,
+            min_down_reporters: 2,
+            reporter_subtree: "host".into(),
+            min_up_ratio: 0.3,
+            min_in_ratio: 0.75,
+        }
+    }
+}
+
+/// Options of authentication.
+#[derive(Clone, Debug)]
+pub struct AuthOptions {
+    /// `auth_cluster_required` and related options: true for cephx, false for none.
+    pub cephx: bool,
+    /// `auth_service_ticket_ttl`.
+    pub ticket_ttl: Duration,
+    /// `auth_allow_insecure_global_id_reclaim`.
+    pub allow_insecure_reclaim: bool,
+}
+
+impl Default for AuthOptions {
+    fn default() -> Self {
+        Self { cephx: true, ticket_ttl: Duration::from_secs(3600), allow_insecure_reclaim: false }
+    }
+}
+
+/// The options that the core and the commands use.
+#[derive(Clone, Debug)]
+pub struct MonOptions {
+    /// The options of pools.
+    pub pools: PoolOptions,
+    /// `target_max_misplaced_ratio`.
+    pub target_max_misplaced_ratio: f64,
+    /// Refuse commands by their old names (`mon_debug_deprecated_as_obsolete`).
+    pub refuse_old_names: bool,
+    /// The options that decide which OSDs count as up and in.
+    pub osds: OsdOptions,
+    /// `mon_warn_on_slow_ping_time` in milliseconds; 0: `slow_ping_ratio` of the grace.
+    pub slow_ping_ms: f64,
+    /// `mon_warn_on_slow_ping_ratio`.
+    pub slow_ping_ratio: f64,
     /// `mon_osd_blocklist_default_expire`.
     pub blocklist_expire: Duration,
     /// Options for the supervision of MDS daemons.
@@ -102,12 +163,8 @@ pub struct MonOptions {
     pub min_osdmap_epochs: u32,
     /// `osd_map_message_max`: most epochs in an OSD_MAP message.
     pub map_message_max: u32,
-    /// `auth_service_ticket_ttl`.
-    pub service_ticket_ttl: Duration,
-    /// `auth_allow_insecure_global_id_reclaim`.
-    pub allow_insecure_reclaim: bool,
-    /// `auth_cluster_required` and related options: true for cephx, false for none.
-    pub cephx: bool,
+    /// The options of authentication.
+    pub auth: AuthOptions,
     /// Limits for alerts about scrubs and repairs.
     pub scrubs: ScrubWarnings,
     /// `mgr_stats_period`.
@@ -130,34 +187,18 @@ pub struct MonOptions {
 impl Default for MonOptions {
     fn default() -> Self {
         Self {
-            pool_default_size: 3,
-            pool_default_min_size: 0,
-            pool_default_pg_num: 32,
-            max_pool_pg_num: 65_536,
-            max_pg_per_osd: 250,
+            pools: PoolOptions::default(),
             target_max_misplaced_ratio: 0.05,
-            allow_pool_delete: true,
             refuse_old_names: false,
-            down_out_interval: Duration::from_secs(600),
-            report_timeout: Duration::from_secs(900),
-            heartbeat_grace: Duration::from_secs(20),
-            adjust_heartbeat_grace: true,
-            down_out_subtree_limit: "rack".into(),
-            chooseleaf_type: 1,
+            osds: OsdOptions::default(),
             slow_ping_ms: 0.0,
             slow_ping_ratio: 0.05,
             scrubs: ScrubWarnings::default(),
-            min_down_reporters: 2,
-            reporter_subtree: "host".into(),
-            min_up_ratio: 0.3,
-            min_in_ratio: 0.75,
             blocklist_expire: Duration::from_secs(3600),
             mds: MdsOptions::default(),
             min_osdmap_epochs: 500,
             map_message_max: 40,
-            service_ticket_ttl: Duration::from_secs(3600),
-            allow_insecure_reclaim: false,
-            cephx: true,
+            auth: AuthOptions::default(),
             stats_period: 5,
             external_mgr: false,
             local: BTreeMap::new(),
@@ -189,26 +230,26 @@ impl MonOptions {
             true
         }
         match name {
-            "osd_pool_default_size" => put(&mut self.pool_default_size, text),
-            "osd_pool_default_min_size" => put(&mut self.pool_default_min_size, text),
-            "osd_pool_default_pg_num" => put(&mut self.pool_default_pg_num, text),
-            "mon_max_pool_pg_num" => put(&mut self.max_pool_pg_num, text),
-            "mon_max_pg_per_osd" => put(&mut self.max_pg_per_osd, text),
+            "osd_pool_default_size" => put(&mut self.pools.default_size, text),
+            "osd_pool_default_min_size" => put(&mut self.pools.default_min_size, text),
+            "osd_pool_default_pg_num" => put(&mut self.pools.default_pg_num, text),
+            "mon_max_pool_pg_num" => put(&mut self.pools.max_pg_num, text),
+            "mon_max_pg_per_osd" => put(&mut self.pools.max_pg_per_osd, text),
             "target_max_misplaced_ratio" => put(&mut self.target_max_misplaced_ratio, text),
-            "mon_allow_pool_delete" => flag(&mut self.allow_pool_delete, text),
+            "mon_allow_pool_delete" => flag(&mut self.pools.allow_delete, text),
             "mon_debug_deprecated_as_obsolete" => flag(&mut self.refuse_old_names, text),
-            "mon_osd_down_out_interval" => secs(&mut self.down_out_interval, text),
-            "mon_osd_report_timeout" => secs(&mut self.report_timeout, text),
-            "osd_heartbeat_grace" => secs(&mut self.heartbeat_grace, text),
-            "mon_osd_adjust_heartbeat_grace" => flag(&mut self.adjust_heartbeat_grace, text),
-            "mon_osd_down_out_subtree_limit" => put(&mut self.down_out_subtree_limit, text),
-            "osd_crush_chooseleaf_type" => put(&mut self.chooseleaf_type, text),
+            "mon_osd_down_out_interval" => secs(&mut self.osds.down_out_interval, text),
+            "mon_osd_report_timeout" => secs(&mut self.osds.report_timeout, text),
+            "osd_heartbeat_grace" => secs(&mut self.osds.heartbeat_grace, text),
+            "mon_osd_adjust_heartbeat_grace" => flag(&mut self.osds.adjust_heartbeat_grace, text),
+            "mon_osd_down_out_subtree_limit" => put(&mut self.osds.down_out_subtree_limit, text),
+            "osd_crush_chooseleaf_type" => put(&mut self.pools.chooseleaf_type, text),
             "mon_warn_on_slow_ping_time" => put(&mut self.slow_ping_ms, text),
             "mon_warn_on_slow_ping_ratio" => put(&mut self.slow_ping_ratio, text),
-            "mon_osd_min_down_reporters" => put(&mut self.min_down_reporters, text),
-            "mon_osd_reporter_subtree_level" => put(&mut self.reporter_subtree, text),
-            "mon_osd_min_up_ratio" => put(&mut self.min_up_ratio, text),
-            "mon_osd_min_in_ratio" => put(&mut self.min_in_ratio, text),
+            "mon_osd_min_down_reporters" => put(&mut self.osds.min_down_reporters, text),
+            "mon_osd_reporter_subtree_level" => put(&mut self.osds.reporter_subtree, text),
+            "mon_osd_min_up_ratio" => put(&mut self.osds.min_up_ratio, text),
+            "mon_osd_min_in_ratio" => put(&mut self.osds.min_in_ratio, text),
             "mon_osd_blocklist_default_expire" | "mon_osd_blacklist_default_expire" => {
                 secs(&mut self.blocklist_expire, text)
             }
@@ -217,8 +258,8 @@ impl MonOptions {
             "mon_mds_blocklist_interval" | "mon_mds_blacklist_interval" => secs(&mut self.mds.blocklist, text),
             "mon_min_osdmap_epochs" => put(&mut self.min_osdmap_epochs, text),
             "osd_map_message_max" => put(&mut self.map_message_max, text),
-            "auth_service_ticket_ttl" => secs(&mut self.service_ticket_ttl, text),
-            "auth_allow_insecure_global_id_reclaim" => flag(&mut self.allow_insecure_reclaim, text),
+            "auth_service_ticket_ttl" => secs(&mut self.auth.ticket_ttl, text),
+            "auth_allow_insecure_global_id_reclaim" => flag(&mut self.auth.allow_insecure_reclaim, text),
             "osd_scrub_max_interval" => put(&mut self.scrubs.interval, text),
             "mon_warn_pg_not_scrubbed_ratio" => put(&mut self.scrubs.ratio, text),
             "osd_deep_scrub_interval" => put(&mut self.scrubs.deep_interval, text),
@@ -232,7 +273,7 @@ impl MonOptions {
     /// The default `min_size` of a pool of this size (`osd_pool_default_min_size`).
     #[must_use]
     pub fn min_size_for(&self, size: u8) -> u8 {
-        let wanted = u8::try_from(self.pool_default_min_size).unwrap_or(u8::MAX);
+        let wanted = u8::try_from(self.pools.default_min_size).unwrap_or(u8::MAX);
         if wanted == 0 { size - size / 2 } else { wanted.min(size) }
     }
 
@@ -240,39 +281,39 @@ impl MonOptions {
     #[must_use]
     pub fn shown(&self) -> std::collections::BTreeMap<String, String> {
         let secs = |d: Duration| d.as_secs_f64().to_string();
-        let auth = if self.cephx { "cephx" } else { "none" };
+        let auth = if self.auth.cephx { "cephx" } else { "none" };
         let list: [(&str, String); 37] = [
             ("auth_cluster_required", auth.into()),
             ("auth_service_required", auth.into()),
             ("auth_client_required", auth.into()),
-            ("osd_pool_default_size", self.pool_default_size.to_string()),
-            ("osd_pool_default_min_size", self.pool_default_min_size.to_string()),
-            ("osd_pool_default_pg_num", self.pool_default_pg_num.to_string()),
-            ("mon_max_pool_pg_num", self.max_pool_pg_num.to_string()),
-            ("mon_max_pg_per_osd", self.max_pg_per_osd.to_string()),
+            ("osd_pool_default_size", self.pools.default_size.to_string()),
+            ("osd_pool_default_min_size", self.pools.default_min_size.to_string()),
+            ("osd_pool_default_pg_num", self.pools.default_pg_num.to_string()),
+            ("mon_max_pool_pg_num", self.pools.max_pg_num.to_string()),
+            ("mon_max_pg_per_osd", self.pools.max_pg_per_osd.to_string()),
             ("target_max_misplaced_ratio", format!("{:.6}", self.target_max_misplaced_ratio)),
-            ("mon_allow_pool_delete", self.allow_pool_delete.to_string()),
+            ("mon_allow_pool_delete", self.pools.allow_delete.to_string()),
             ("mon_debug_deprecated_as_obsolete", self.refuse_old_names.to_string()),
-            ("mon_osd_down_out_interval", secs(self.down_out_interval)),
-            ("mon_osd_report_timeout", secs(self.report_timeout)),
-            ("osd_heartbeat_grace", secs(self.heartbeat_grace)),
-            ("mon_osd_adjust_heartbeat_grace", self.adjust_heartbeat_grace.to_string()),
-            ("mon_osd_down_out_subtree_limit", self.down_out_subtree_limit.clone()),
-            ("osd_crush_chooseleaf_type", self.chooseleaf_type.to_string()),
+            ("mon_osd_down_out_interval", secs(self.osds.down_out_interval)),
+            ("mon_osd_report_timeout", secs(self.osds.report_timeout)),
+            ("osd_heartbeat_grace", secs(self.osds.heartbeat_grace)),
+            ("mon_osd_adjust_heartbeat_grace", self.osds.adjust_heartbeat_grace.to_string()),
+            ("mon_osd_down_out_subtree_limit", self.osds.down_out_subtree_limit.clone()),
+            ("osd_crush_chooseleaf_type", self.pools.chooseleaf_type.to_string()),
             ("mon_warn_on_slow_ping_time", self.slow_ping_ms.to_string()),
             ("mon_warn_on_slow_ping_ratio", self.slow_ping_ratio.to_string()),
-            ("mon_osd_min_down_reporters", self.min_down_reporters.to_string()),
-            ("mon_osd_reporter_subtree_level", self.reporter_subtree.clone()),
-            ("mon_osd_min_up_ratio", self.min_up_ratio.to_string()),
-            ("mon_osd_min_in_ratio", self.min_in_ratio.to_string()),
+            ("mon_osd_min_down_reporters", self.osds.min_down_reporters.to_string()),
+            ("mon_osd_reporter_subtree_level", self.osds.reporter_subtree.clone()),
+            ("mon_osd_min_up_ratio", self.osds.min_up_ratio.to_string()),
+            ("mon_osd_min_in_ratio", self.osds.min_in_ratio.to_string()),
             ("mon_osd_blocklist_default_expire", secs(self.blocklist_expire)),
             ("mds_beacon_grace", secs(self.mds.beacon_grace)),
             ("mds_beacon_interval", secs(self.mds.beacon_interval)),
             ("mon_mds_blocklist_interval", secs(self.mds.blocklist)),
             ("mon_min_osdmap_epochs", self.min_osdmap_epochs.to_string()),
             ("osd_map_message_max", self.map_message_max.to_string()),
-            ("auth_service_ticket_ttl", secs(self.service_ticket_ttl)),
-            ("auth_allow_insecure_global_id_reclaim", self.allow_insecure_reclaim.to_string()),
+            ("auth_service_ticket_ttl", secs(self.auth.ticket_ttl)),
+            ("auth_allow_insecure_global_id_reclaim", self.auth.allow_insecure_reclaim.to_string()),
             ("osd_scrub_max_interval", self.scrubs.interval.to_string()),
             ("mon_warn_pg_not_scrubbed_ratio", self.scrubs.ratio.to_string()),
             ("osd_deep_scrub_interval", self.scrubs.deep_interval.to_string()),
@@ -295,7 +336,7 @@ impl MonOptions {
     fn apply_local(&mut self) {
         for (k, v) in &self.local.clone() {
             match k.as_str() {
-                "auth_cluster_required" | "auth_service_required" => self.cephx = v.trim() != "none",
+                "auth_cluster_required" | "auth_service_required" => self.auth.cephx = v.trim() != "none",
                 _ => {
                     self.set(k, v);
                 }
@@ -358,18 +399,19 @@ mod tests {
 
     #[test]
     fn central_values_come_and_go() {
-        let mut o = MonOptions { pool_default_size: 2, ..MonOptions::default() };
+        let mut o =
+            MonOptions { pools: PoolOptions { default_size: 2, ..PoolOptions::default() }, ..MonOptions::default() };
         let mut local = MonOptions::from_local([("osd_pool_default_size".to_owned(), "4".to_owned())].into());
         let mut db = ConfigDb::default();
         let key = ConfigKey { who: "global".into(), name: "osd_pool_default_size".into() };
         db.values.insert(key.clone(), "3".into());
         o.apply_central(&db, "a");
-        assert_eq!(o.pool_default_size, 3);
+        assert_eq!(o.pools.default_size, 3);
         local.apply_central(&db, "a");
-        assert_eq!(local.pool_default_size, 4, "the file overrides it");
+        assert_eq!(local.pools.default_size, 4, "the file overrides it");
         db.values.remove(&key);
         o.apply_central(&db, "a");
-        assert_eq!(o.pool_default_size, 2, "back to what it was started with");
+        assert_eq!(o.pools.default_size, 2, "back to what it was started with");
         assert!(!o.set("osd_pool_default_size", "many"));
     }
 }

@@ -20,7 +20,7 @@ pub(crate) fn may_mark_down(state: &ClusterState, pending: &Pending, osd: OsdId)
     }
     let going = pending.inc().map_or(0, |i| i.new_state.keys().filter(|o| inc_marks_down(i, **o)).count());
     let ratio = (up.saturating_sub(going)) as f64 / all as f64;
-    if ratio < state.options.min_up_ratio {
+    if ratio < state.options.osds.min_up_ratio {
         tracing::warn!("mon: {osd} is not marked down: only {up} of {all} OSDs are up");
         return false;
     }

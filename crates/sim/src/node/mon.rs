@@ -11,7 +11,7 @@ use bytes::Bytes;
 use mon::core::load::{self, NewCluster, Setup};
 use mon::core::session::Peer;
 use mon::core::{Effect, MonCore};
-use mon::state::options::MonOptions;
+use mon::state::options::{AuthOptions, MonOptions, OsdOptions, PoolOptions};
 use mon::state::{AuthEntry, Role};
 use state::memory::MemoryStore;
 use state::{Entry, Op, Outcome, Range, Request, StateStore};
@@ -228,10 +228,9 @@ pub fn options(down_out: u64, trims: bool) -> MonOptions {
     let default = MonOptions::default();
     MonOptions {
         min_osdmap_epochs: if trims { MAPS_KEPT } else { default.min_osdmap_epochs },
-        cephx: false,
-        pool_default_size: 1,
-        max_pg_per_osd: 10_000,
-        down_out_interval: Duration::from_secs(down_out),
+        auth: AuthOptions { cephx: false, ..AuthOptions::default() },
+        pools: PoolOptions { default_size: 1, max_pg_per_osd: 10_000, ..PoolOptions::default() },
+        osds: OsdOptions { down_out_interval: Duration::from_secs(down_out), ..OsdOptions::default() },
         ..default
     }
 }

@@ -125,7 +125,7 @@ fn rm(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             ),
         );
     }
-    if !c.state.options.allow_pool_delete {
+    if !c.state.options.pools.allow_delete {
         return refuse(
             errno::EPERM,
             "pool deletion is disabled; you must first set the mon_allow_pool_delete config option to true before volumes can be deleted",

@@ -94,15 +94,15 @@ fn daemons(a: &mut Adder, state: &ClusterState, now: Now) {
     crate::command::device_light::alerts(state, |code, severity, n, text, lines| a.add(code, severity, n, text, lines));
     let crashed = crate::command::crash::recent(state, now);
     a.add_some("RECENT_CRASH", Severity::Warn, "daemons have recently crashed", crashed);
-    if state.options.cephx
-        && state.options.allow_insecure_reclaim
+    if state.options.auth.cephx
+        && state.options.auth.allow_insecure_reclaim
         && on(state, "mon_warn_on_insecure_global_id_reclaim_allowed")
     {
         let detail = vec![format!("mon.{name} has auth_allow_insecure_global_id_reclaim set to true")];
         let summary = "mon is allowing insecure global_id reclaim".into();
         a.add("AUTH_INSECURE_GLOBAL_ID_RECLAIM_ALLOWED", Severity::Warn, 1, summary, detail);
     }
-    if state.options.down_out_interval.is_zero() && on(state, "mon_warn_on_osd_down_out_interval_zero") {
+    if state.options.osds.down_out_interval.is_zero() && on(state, "mon_warn_on_osd_down_out_interval_zero") {
         let detail = vec![format!("mon.{name} has mon_osd_down_out_interval set to 0")];
         let summary = format!("mon {name} has mon_osd_down_out_interval set to 0");
         a.add("OSD_NO_DOWN_OUT_INTERVAL", Severity::Warn, 1, summary, detail);

@@ -34,7 +34,7 @@ pub(super) fn add(a: &mut Adder, state: &ClusterState) {
     pools(a, state, map);
     tunables(a, state, map);
     let (n, ..) = map.osd_counts();
-    let want = state.options.pool_default_size as usize;
+    let want = state.options.pools.default_size as usize;
     if n < want && on(state, "mon_warn_on_too_few_osds") {
         a.add("TOO_FEW_OSDS", Warn, want - n, format!("OSD count {n} < osd_pool_default_size {want}"), Vec::new());
     }

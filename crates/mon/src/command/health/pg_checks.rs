@@ -123,7 +123,7 @@ fn slow_pings(a: &mut Adder, state: &ClusterState) {
     let limit_ms = if o.slow_ping_ms > 0.0 {
         o.slow_ping_ms
     } else {
-        o.heartbeat_grace.as_secs_f64() * 1000.0 * o.slow_ping_ratio
+        o.osds.heartbeat_grace.as_secs_f64() * 1000.0 * o.slow_ping_ratio
     };
     if limit_ms <= 0.0 {
         return;
@@ -279,7 +279,7 @@ fn objects(a: &mut Adder, state: &ClusterState) {
     let in_osds = map.osds().filter(|o| map.is_in(*o)).count() as i64;
     if in_osds > 0 {
         let placed: i64 = map.pools.values().map(|p| i64::from(p.pg_num) * i64::from(p.size)).sum();
-        let (per, max) = (placed / in_osds, i64::from(state.options.max_pg_per_osd));
+        let (per, max) = (placed / in_osds, i64::from(state.options.pools.max_pg_per_osd));
         if max > 0 && per > max {
             a.add(
                 "TOO_MANY_PGS",

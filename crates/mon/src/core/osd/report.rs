@@ -159,7 +159,7 @@ impl MonCore {
     /// The CRUSH node that counts as one witness: the reporter's host, or the reporter itself.
     fn failure_domain(&self, osd: OsdId) -> i32 {
         let crush = &self.state.osdmap.crush;
-        let level = crush.type_id(&self.state.options.reporter_subtree).unwrap_or(0);
+        let level = crush.type_id(&self.state.options.osds.reporter_subtree).unwrap_or(0);
         let mut at = osd.0;
         for _ in 0..cluster::crush::MAX_DEPTH {
             if crush.type_of(at) == Some(level) {
@@ -187,7 +187,7 @@ impl MonCore {
                 "{target} failed ({}) ({} reporters from different {} after {:.6} >= grace {:.6})",
                 loc.join(","),
                 v.reporters,
-                self.state.options.reporter_subtree,
+                self.state.options.osds.reporter_subtree,
                 v.failed_for,
                 v.grace
             );
