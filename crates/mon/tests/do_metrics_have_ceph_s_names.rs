@@ -125,8 +125,8 @@ fn names_labels_and_values_are_those_of_ceph_s_module() {
         let pairs = [("hostname", "h"), ("devices", devices), ("device_ids", ids)];
         pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).into()
     };
-    c.core.state.osd_metadata.insert(OsdId(0), at("sda", "sda=A_1"));
-    c.core.state.osd_metadata.insert(OsdId(1), at("sda,sdb", "sda=A_1,sdb=B_2"));
+    c.core.state.osds.metadata.insert(OsdId(0), at("sda", "sda=A_1"));
+    c.core.state.osds.metadata.insert(OsdId(1), at("sda,sdb", "sda=A_1,sdb=B_2"));
     let text = mon::metrics::exposition(&c.core.state, &[], c.now);
     let disks = families(&text);
     let (each, shared) = (&disks["ceph_disk_occupation"].1, &disks["ceph_disk_occupation_human"].1);

@@ -113,7 +113,7 @@ fn numa_nodes_are_those_that_osds_report() {
             ("objectstore_numa_node".to_owned(), String::new()),
         ])
     };
-    c.core.state.osd_metadata.insert(OsdId(0), at("1"));
+    c.core.state.osds.metadata.insert(OsdId(0), at("1"));
     let (_, _, out) = c.command(admin, &json!({ "prefix": "osd numa-status", "format": "json" }), "");
     let rows: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(rows[0], json!({ "osd": 0, "host": "h", "network_numa_node": 1 }));

@@ -42,12 +42,12 @@ fn state(c: &Cluster) -> String {
     let by_others = |e: &&wire::types::LogEntry| e.name.kind != EntityKind::MON || !of_health(&e.msg.0);
     let told = s.log.entries().into_iter().map(|(_, e)| e).filter(|e| e.channel != "audit" && by_others(e));
     let lines = told.count();
-    let (config, kv, mutes) = (&s.config.values, &s.kv, &s.mutes);
+    let (config, kv, mutes) = (&s.config.values, s.kv.entries(), &s.mutes);
     // Any authenticated client may register a service, as in Ceph: gateways' keys have no caps at the manager.
     // Daemons of Ceph's own kinds may not be registered.
     let daemons = |name: &&String| EntityKind::from_word(name).is_some();
     let (mgr, services) = (&s.mgrmap, s.mgr.services.services.keys().filter(daemons).count());
-    format!("{map:?} {auth:?} {config:?} {kv:?} {mutes:?} {mgr:?} {services:?} {:?} {lines}", s.osd_metadata)
+    format!("{map:?} {auth:?} {config:?} {kv:?} {mutes:?} {mgr:?} {services:?} {:?} {lines}", s.osds.metadata)
 }
 
 fn command(rng: &mut Rng) -> String {

@@ -215,7 +215,7 @@ fn crash_commands_show_and_archive_posted_reports() {
 fn devices_are_those_in_daemon_metadata() {
     let (mut c, admin) = cluster();
     assert_eq!(show(&mut c, admin, "device ls"), json!([]));
-    let m = c.core.state.osd_metadata.get_mut(&base::OsdId(0)).expect("it has booted");
+    let m = c.core.state.osds.metadata.get_mut(&base::OsdId(0)).expect("it has booted");
     m.insert("device_ids".into(), "sda=DISK_1,sdb=".into());
     m.insert("hostname".into(), "node0".into());
     let all = show(&mut c, admin, "device ls");

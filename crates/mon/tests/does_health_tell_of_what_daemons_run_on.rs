@@ -61,9 +61,9 @@ fn daemons_with_few_descriptors_and_other_monitors_are_known() {
     let few = |c: &mut Cluster| checks(c, admin).remove("DAEMON_FEW_DESCRIPTORS").map(|(_, text)| text);
     assert_eq!(few(&mut c), None, "daemons that do not tell");
     let files = |n: &str| BTreeMap::from([(OPEN_FILES.to_owned(), n.to_owned())]);
-    c.core.state.osd_metadata.insert(base::OsdId(1), files("1024"));
+    c.core.state.osds.metadata.insert(base::OsdId(1), files("1024"));
     assert_eq!(few(&mut c).unwrap(), "osd.1 may open 1024 descriptors, of which each client takes one");
-    c.core.state.osd_metadata.insert(base::OsdId(1), files("16384"));
+    c.core.state.osds.metadata.insert(base::OsdId(1), files("16384"));
     let other =
         [(OPEN_FILES.to_owned(), "4096".to_owned()), ("ceph_version".to_owned(), "ceph version 16.2".to_owned())];
     let runs = |c: &mut Cluster, names: &[&str]| {

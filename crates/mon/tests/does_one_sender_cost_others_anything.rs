@@ -120,7 +120,7 @@ fn messages_that_waited_for_a_commit_are_handled_in_turns_and_in_order() {
         answered += tids.len();
     }
     assert_eq!(answered, 500);
-    assert_eq!(c.core.state.kv.len(), 7);
+    assert_eq!(c.core.state.kv.entries().len(), 7);
     assert_eq!(c.core.waiting(), (0, 0));
     assert!(c.core.turn_work().0 <= WORK_A_TURN + 100, "{:?}", c.core.turn_work());
 }
@@ -145,10 +145,10 @@ fn a_change_that_is_too_large_costs_only_its_sender() {
     assert_eq!(acks, [(1, 0), (2, errno::EFBIG), (3, 0)]);
     assert!(c.closed.is_empty());
     assert_eq!(c.map().epoch, epoch.next());
-    assert_eq!(c.core.state.kv.len(), 1);
+    assert_eq!(c.core.state.kv.entries().len(), 1);
     assert!(c.core.state.mutes.is_empty());
     c.restart();
-    assert_eq!(c.core.state.kv.len(), 1);
+    assert_eq!(c.core.state.kv.entries().len(), 1);
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn long_lines_and_metadata_are_cut_and_many_options_are_several_versions() {
     boot.metadata.insert("z".into(), "z".repeat(600_000));
     c.send(s, &boot);
     assert!(c.map().is_up(base::OsdId(1)));
-    assert_eq!(c.core.state.osd_metadata[&base::OsdId(1)].len(), 1);
+    assert_eq!(c.core.state.osds.metadata[&base::OsdId(1)].len(), 1);
     // 100 long options in one turn, and back to the version before.
     let before = c.core.state.config.version;
     for n in 0..100 {

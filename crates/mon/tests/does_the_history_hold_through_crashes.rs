@@ -215,12 +215,15 @@ impl Run {
                 assert!(p.snap_seq.0 >= *ids.last().unwrap());
             }
         }
-        for (pg, c) in &self.c.core.state.creating {
+        for (pg, c) in &self.c.core.state.osds.creating {
             assert!(map.pool(pg.pool).is_some_and(|p| p.has_flag(cluster::pool::flag::CREATING)), "{pg} since {c:?}");
         }
         for (id, p) in map.pools.iter() {
             if p.has_flag(cluster::pool::flag::CREATING) {
-                assert!(self.c.core.state.creating.keys().any(|pg| pg.pool == *id), "pool {id} would create for ever");
+                assert!(
+                    self.c.core.state.osds.creating.keys().any(|pg| pg.pool == *id),
+                    "pool {id} would create for ever"
+                );
             }
         }
         for o in map.osds() {

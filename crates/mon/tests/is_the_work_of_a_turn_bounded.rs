@@ -116,7 +116,7 @@ fn only_created_pgs_leave_the_creation_queue() {
         let primary = c.map().pg_to_up_acting(pgid).acting_primary.0 as usize;
         c.send(sessions[primary], &MOsdPgCreated { paxos: PaxosHeader::default(), pgid });
     }
-    let waits = |c: &Cluster| -> Vec<PgId> { c.core.state.creating.keys().copied().collect() };
+    let waits = |c: &Cluster| -> Vec<PgId> { c.core.state.osds.creating.keys().copied().collect() };
     let before = waits(&c);
     assert_eq!(before.len(), 50);
     assert!(before.iter().all(|pg| pg.pool != pool || pg.seed >= 30));

@@ -61,7 +61,7 @@ fn a_full_disk_refuses_changes_and_answers_queries() {
     c.ok(admin, &json!({ "prefix": "osd pool create", "pool": "p", "pg_num": 1, "pgp_num": 1 }));
     let pool = c.map().pool_by_name("p").unwrap();
     let pgid = base::PgId { pool, seed: 0 };
-    let (epoch, creating) = (c.map().epoch, c.core.state.creating.clone());
+    let (epoch, creating) = (c.map().epoch, c.core.state.osds.creating.clone());
     c.failing = true;
     let (r, rs, _) =
         c.command(admin, &json!({ "prefix": "osd pool create", "pool": "q", "pg_num": 1, "pgp_num": 1 }), "");
@@ -70,7 +70,7 @@ fn a_full_disk_refuses_changes_and_answers_queries() {
     c.send(osds[0], &MOsdPgCreated { pgid, ..MOsdPgCreated::default() });
     c.ticks(3);
     assert_eq!(c.map().epoch, epoch);
-    assert_eq!(c.core.state.creating, creating, "as before");
+    assert_eq!(c.core.state.osds.creating, creating, "as before");
     assert!(c.core.state.store.error.is_some());
     c.ok(admin, &json!({ "prefix": "osd dump" }));
     let health = c.ok(admin, &json!({ "prefix": "health", "detail": "detail", "format": "json" }));
@@ -97,10 +97,10 @@ fn every_kind_of_record_survives_a_restart() {
         c.core.state.auth.clone(),
         c.core.state.config.values.clone(),
         c.core.state.config.version,
-        c.core.state.kv.clone(),
+        c.core.state.kv.entries().clone(),
         c.core.state.log.entries().into_iter().cloned().collect::<Vec<_>>(),
-        c.core.state.osd_metadata.clone(),
-        c.core.state.creating.clone(),
+        c.core.state.osds.metadata.clone(),
+        c.core.state.osds.creating.clone(),
         c.map().clone(),
     );
     c.restart();
@@ -109,10 +109,10 @@ fn every_kind_of_record_survives_a_restart() {
     assert_eq!(s.config.values, before.1);
     assert_eq!(s.config.version, before.2);
     assert_eq!(s.config.history.len(), 1);
-    assert_eq!(s.kv, before.3);
+    assert_eq!(*s.kv.entries(), before.3);
     assert_eq!(s.log.entries().into_iter().cloned().collect::<Vec<_>>(), before.4);
-    assert_eq!(s.osd_metadata, before.5);
-    assert_eq!(s.creating, before.6);
+    assert_eq!(s.osds.metadata, before.5);
+    assert_eq!(s.osds.creating, before.6);
     assert_eq!(*s.osdmap, before.7);
     assert_eq!(c.core.state.mgrmap.active_addrs, addr(6801, 77));
 }

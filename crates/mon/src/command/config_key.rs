@@ -83,7 +83,7 @@ fn exists(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 }
 
 fn ls(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    c.show("keys", &c.state.kv.keys().collect())
+    c.show("keys", &c.state.kv.entries().keys().collect())
 }
 
 fn dump(c: &mut Ctx<'_>) -> Res<CommandOutcome> {

@@ -44,7 +44,7 @@ const DAY: u64 = 86_400;
 
 /// All crashes, the oldest first.
 fn all(state: &ClusterState) -> Vec<(&String, &CrashSummary)> {
-    let mut v: Vec<_> = state.crashes.iter().collect();
+    let mut v: Vec<_> = state.kv.crashes().iter().collect();
     v.sort_by(|a, b| a.1.stamp.cmp(&b.1.stamp));
     v
 }
@@ -153,7 +153,7 @@ fn post(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         // `ceph-crash` posts a report again until it succeeds.
         return done("");
     }
-    if c.state.crashes.len() >= CRASHES_MAX {
+    if c.state.kv.crashes().len() >= CRASHES_MAX {
         return refuse(
             errno::ENOSPC,
             format!("{CRASHES_MAX} crashes are recorded: remove some with 'ceph crash prune'"),
@@ -175,7 +175,7 @@ fn rm(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 fn prune(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let Ok(days) = c.args.str("keep")?.parse::<u64>() else { return invalid("keep argument must be numeric") };
     let before = days_ago(c.now, days);
-    let old = c.state.crashes.iter().filter(|(_, x)| x.stamp < before);
+    let old = c.state.kv.crashes().iter().filter(|(_, x)| x.stamp < before);
     let old: Vec<String> = old.map(|(id, _)| format!("{PREFIX}{id}")).collect();
     if old.is_empty() {
         return done("");
@@ -202,7 +202,7 @@ fn archive(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 }
 
 fn archive_all(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    let new: Vec<String> = c.state.crashes.iter().filter(|(_, x)| x.new).map(|(id, _)| id.clone()).collect();
+    let new: Vec<String> = c.state.kv.crashes().iter().filter(|(_, x)| x.new).map(|(id, _)| id.clone()).collect();
     if new.is_empty() {
         return done("");
     }

@@ -310,7 +310,7 @@ fn used(state: &ClusterState) -> Vec<Used> {
         return Vec::new();
     }
     let mut all: BTreeMap<&String, Used> = BTreeMap::new();
-    for (o, m) in state.osd_metadata.iter().filter(|(o, _)| state.osdmap.exists(**o)) {
+    for (o, m) in state.osds.metadata.iter().filter(|(o, _)| state.osdmap.exists(**o)) {
         let host = m.get("hostname").map(String::as_str).unwrap_or_default();
         for (dev, id) in super::device::pairs(m.get("device_ids")) {
             let Some((id, life)) = lives.get_key_value(id) else { continue };

@@ -355,7 +355,7 @@ fn status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         _ => "-".to_owned(),
     };
     for o in map.osds().filter(|o| only.as_ref().is_none_or(|s| s.contains(&o.0))) {
-        let host = c.state.osd_metadata.get(&o).and_then(|m| m.get("hostname")).cloned().unwrap_or_default();
+        let host = c.state.osds.metadata.get(&o).and_then(|m| m.get("hostname")).cloned().unwrap_or_default();
         let s = c.state.mgr.stats.osd(o);
         t.row([
             o.0.to_string(),

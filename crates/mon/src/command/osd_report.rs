@@ -58,7 +58,7 @@ fn reason(c: &Ctx<'_>) -> Res<String> {
 /// Sets (or with an empty reason removes) a key of the OSD's metadata. False if nothing changes.
 fn note(c: &mut Ctx<'_>, o: OsdId, key: &str, reason: &str) -> bool {
     let newer = c.pending.osd_metadata.get(&o).cloned().flatten();
-    let mut m = newer.or_else(|| c.state.osd_metadata.get(&o).cloned()).unwrap_or_default();
+    let mut m = newer.or_else(|| c.state.osds.metadata.get(&o).cloned()).unwrap_or_default();
     let was = if reason.is_empty() { m.remove(key) } else { m.insert(key.into(), reason.to_owned()) };
     if was.as_deref().unwrap_or_default() == reason {
         return false;
@@ -99,7 +99,7 @@ fn device_silent(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 /// few other copies would serve no reads either.
 fn frees(c: &mut Ctx<'_>, osd: OsdId) -> bool {
     let map = c.map();
-    let silent = |o: &OsdId| c.state.osd_metadata.get(o).is_some_and(|m| m.contains_key(DEVICE_SILENCE));
+    let silent = |o: &OsdId| c.state.osds.metadata.get(o).is_some_and(|m| m.contains_key(DEVICE_SILENCE));
     let (mut freed, mut stopped) = (0usize, 0usize);
     for (id, s) in c.state.mgr.stats.pgs().filter(|(_, s)| s.acting.contains(&osd)) {
         let others = s.acting.iter().filter(|o| **o != osd && map.is_up(**o) && !silent(o)).count();

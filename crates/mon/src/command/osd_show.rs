@@ -669,7 +669,7 @@ fn find(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     if !map.exists(o) {
         return refuse(errno::ENOENT, format!("{o} does not exist"));
     }
-    let meta = c.state.osd_metadata.get(&o);
+    let meta = c.state.osds.metadata.get(&o);
     let mut j = obj! { "osd": o.0, "addrs": addrvec(map.client_addr(o)), "osd_fsid": map.uuid(o).to_string() };
     for (key, name) in [
         ("hostname", "host"),
@@ -828,7 +828,7 @@ fn numa_status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         Column::left("CPUS", |r: &Row| word(r, 3)),
     ];
     let row = |o: OsdId| {
-        let of = |k: &str| c.state.osd_metadata.get(&o).and_then(|m| m.get(k)).cloned().filter(|v| !v.is_empty());
+        let of = |k: &str| c.state.osds.metadata.get(&o).and_then(|m| m.get(k)).cloned().filter(|v| !v.is_empty());
         (o, of("hostname").unwrap_or_default(), KEYS.map(of))
     };
     let rows: Vec<Row> = c.state.osdmap.osds().map(row).collect();

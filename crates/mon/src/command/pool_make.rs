@@ -344,7 +344,7 @@ pub(super) fn remove(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             "pool deletion is disabled; you must first set the mon_allow_pool_delete config option to true before you can destroy a pool",
         );
     }
-    if c.pending.fsmap.as_ref().unwrap_or(&c.state.fsmap).uses_pool(id) {
+    if c.pending.fsmap.as_ref().unwrap_or(&c.state.fs.map).uses_pool(id) {
         return refuse(errno::EBUSY, format!("pool '{name}' is in use by CephFS"));
     }
     let Some(pool) = map.pool(id).cloned() else { return done(format!("pool '{name}' does not exist")) };

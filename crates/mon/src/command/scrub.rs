@@ -116,7 +116,7 @@ const SILENT_PGS: usize = 1024;
 
 /// Refuses a request to OSDs of which one has no session with the manager role, as Ceph does.
 fn connected<'a>(c: &Ctx<'_>, osds: impl IntoIterator<Item = &'a OsdId>) -> Res<()> {
-    match osds.into_iter().find(|o| !c.state.mgr_osds.contains_key(o)) {
+    match osds.into_iter().find(|o| c.state.sessions.newest_of(**o).is_none()) {
         Some(o) => refuse(errno::EAGAIN, format!("primary {o} is not currently connected; try again")),
         None => Ok(()),
     }
@@ -156,7 +156,8 @@ fn osd(c: &mut Ctx<'_>, kind: Kind) -> Res<CommandOutcome> {
             Some(o) => vec![o],
         }
     };
-    let (here, gone): (Vec<OsdId>, Vec<OsdId>) = list.into_iter().partition(|o| c.state.mgr_osds.contains_key(o));
+    let (here, gone): (Vec<OsdId>, Vec<OsdId>) =
+        list.into_iter().partition(|o| c.state.sessions.newest_of(*o).is_some());
     let names = |l: &[OsdId]| l.iter().map(|o| o.0.to_string()).collect::<Vec<_>>().join(",");
     if here.is_empty() {
         return refuse(errno::EAGAIN, format!("osd(s) {} are not connected", names(&gone)));
@@ -185,7 +186,7 @@ fn pg(c: &mut Ctx<'_>, kind: Kind) -> Res<CommandOutcome> {
     if primary.0 < 0 {
         return refuse(errno::EAGAIN, format!("pg {id} has no primary osd"));
     }
-    if !c.state.mgr_osds.contains_key(&primary) {
+    if c.state.sessions.newest_of(primary).is_none() {
         return refuse(errno::EAGAIN, format!("pg {id} primary {primary} is not currently connected"));
     }
     let mut out = CommandOutcome::done(format!("instructing pg {id} on {primary} to {}", kind.word()));

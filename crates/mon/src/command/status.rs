@@ -84,8 +84,8 @@ fn write_status(c: &Ctx<'_>, h: &Health, s: &mut String) -> std::fmt::Result {
         write!(s, ", standbys: {}", list.join(", "))?;
     }
     writeln!(s)?;
-    if !c.state.fsmap.filesystems.is_empty() || !c.state.fsmap.standby_daemons.is_empty() {
-        writeln!(s, "    {} {}", pad("mds"), super::fs::show::daemon_summary(&c.state.fsmap))?;
+    if !c.state.fs.map.filesystems.is_empty() || !c.state.fs.map.standby_daemons.is_empty() {
+        writeln!(s, "    {} {}", pad("mds"), super::fs::show::daemon_summary(&c.state.fs.map))?;
     }
     write!(s, "    {} {}", pad("osd"), osd_show::summary(c, &c.state.osdmap))?;
     writeln!(s)?;
@@ -139,7 +139,7 @@ fn write_data(c: &Ctx<'_>, s: &mut String) -> std::fmt::Result {
     let sum = &st.sum().stats.sum;
     let total = st.osd_sum();
     let num_pg = st.num_pg(map);
-    if let Some(volumes) = super::fs::show::fs_summary(&c.state.fsmap) {
+    if let Some(volumes) = super::fs::show::fs_summary(&c.state.fs.map) {
         writeln!(s, "    volumes: {volumes}")?;
     }
     writeln!(s, "    pools:   {} pools, {num_pg} pgs", map.pools.len())?;
@@ -359,7 +359,7 @@ fn status_tree(c: &Ctx<'_>, h: &Health) -> J {
         },
         "osdmap": osd_show::summary_tree(c, &c.state.osdmap),
         "pgmap": pgmap_tree(c),
-        "fsmap": super::fs::show::status_tree(&c.state.fsmap),
+        "fsmap": super::fs::show::status_tree(&c.state.fs.map),
         "mgrmap": obj! {
             "available": mgr.available,
             "num_standbys": mgr.standbys.len(),
@@ -424,7 +424,7 @@ fn mon_status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 
 fn time_sync(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let mut j = J::object();
-    let clocks = &c.state.clocks;
+    let clocks = &c.state.mons.clocks;
     if c.state.mons.up.is_some() {
         let allowed = clock_drift_allowed(c.state);
         let own = (&c.state.mon_name, &Difference { skew: 0.0, latency: 0.0 });
@@ -484,9 +484,9 @@ fn report(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         .put("osdmap_first_committed", c.state.history.oldest.0)
         .put("osdmap_last_committed", c.state.history.newest.0)
         .put("crushmap", super::crush_show::dump_tree(&map.crush))
-        .put("fsmap", super::fs::show::tree(&c.state.fsmap))
-        .put("mdsmap_first_committed", c.state.fsmaps.first_key_value().map_or(c.state.fsmap.epoch, |(e, _)| *e).0)
-        .put("mdsmap_last_committed", c.state.fsmap.epoch.0)
+        .put("fsmap", super::fs::show::tree(&c.state.fs.map))
+        .put("mdsmap_first_committed", c.state.fs.epochs.first_key_value().map_or(c.state.fs.map.epoch, |(e, _)| *e).0)
+        .put("mdsmap_last_committed", c.state.fs.map.epoch.0)
         .put("auth", obj! { "num_secrets": c.state.auth.len() })
         .put("num_pg", c.state.mgr.stats.num_pg(&map))
         .put("num_pg_active", states.iter().filter(|(b, _)| *b & pg_state::ACTIVE != 0).map(|(_, n)| *n).sum::<i64>())

@@ -89,16 +89,18 @@ pub(super) fn metadata(c: &Ctx<'_>, kind: &str) -> Vec<(String, Meta)> {
     match kind {
         "osd" => c
             .state
-            .osd_metadata
+            .osds
+            .metadata
             .iter()
             .filter(|(o, _)| c.state.osdmap.exists(**o))
             .map(|(o, m)| (o.0.to_string(), m.clone()))
             .collect(),
         "mds" => c
             .state
-            .fsmap
+            .fs
+            .map
             .daemons()
-            .filter_map(|i| Some((i.name.clone(), c.state.mds_metadata.get(&i.global_id)?.clone())))
+            .filter_map(|i| Some((i.name.clone(), c.state.fs.metadata.get(&i.global_id)?.clone())))
             .collect(),
         "mon" => c
             .state
@@ -216,12 +218,12 @@ fn osd_metadata(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         if !c.state.osdmap.exists(id) {
             return refuse(errno::ENOENT, format!("{id} does not exist"));
         }
-        let m = c.state.osd_metadata.get(&id).ok_or_else(|| Refused::new(errno::ENOENT, ""))?;
+        let m = c.state.osds.metadata.get(&id).ok_or_else(|| Refused::new(errno::ENOENT, ""))?;
         return c.show("osd_metadata", &one(id.0, m));
     }
     let map = &c.state.osdmap;
     let none = Meta::new();
-    let list: J = map.osds().map(|o| one(o.0, c.state.osd_metadata.get(&o).unwrap_or(&none))).collect();
+    let list: J = map.osds().map(|o| one(o.0, c.state.osds.metadata.get(&o).unwrap_or(&none))).collect();
     c.show("osd_metadata", &list)
 }
 

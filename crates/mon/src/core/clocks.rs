@@ -14,7 +14,7 @@ use crate::state::clocks::{clock_drift_allowed, seconds};
 impl MonCore {
     fn is_skewed(&self) -> bool {
         let allowed = clock_drift_allowed(&self.state);
-        self.state.clocks.differences().values().any(|d| d.skew.abs() > allowed)
+        self.state.mons.clocks.differences().values().any(|d| d.skew.abs() > allowed)
     }
 
     fn check_every(&self, skewed: bool) -> Duration {
@@ -31,17 +31,17 @@ impl MonCore {
         self.state.mons.up.as_ref()?;
         let every = self.check_every(self.is_skewed());
         let there = self.state.quorum();
-        self.state.clocks.retain(&there);
-        self.state.clocks.begin(every, now)
+        self.state.mons.clocks.retain(&there);
+        self.state.mons.clocks.begin(every, now)
     }
 
     /// Records the time `here` that the monitor with these addresses reported for a round.
     pub fn clock_told(&mut self, addrs: &AddrVec, round: u64, here: Utime, now: Now) {
         if let Some(name) = self.state.monmap.name_at(addrs).map(str::to_owned) {
-            self.state.clocks.told(&name, round, here, now);
+            self.state.mons.clocks.told(&name, round, here, now);
             if self.is_skewed() {
                 let at = now.mono + self.check_every(true);
-                self.state.clocks.no_later(at);
+                self.state.mons.clocks.no_later(at);
             }
         }
     }

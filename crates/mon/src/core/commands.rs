@@ -246,7 +246,7 @@ impl MonCore {
         for e in effects {
             match e {
                 CommandEffect::ToOsd(osd, m) => {
-                    let conn = self.state.mgr_osds.get(&osd).and_then(|all| all.last()).copied();
+                    let conn = self.state.sessions.newest_of(osd);
                     match conn {
                         Some(c) => self.send(c, m),
                         None => tracing::warn!("mgr: dropping a request to {osd}, which has no manager session"),

@@ -178,7 +178,7 @@ impl MonCore {
             self.set_creating(pool, queue.as_ref());
         }
         for (pool, snaps) in done.purged {
-            self.state.purged_snaps.entry(pool).or_default().union_of(&snaps);
+            self.state.osds.purged_snaps.entry(pool).or_default().union_of(&snaps);
         }
         if let Some(m) = done.map {
             self.take_up_osdmap(m);
@@ -237,7 +237,7 @@ impl MonCore {
     fn take_up_osdmap(&mut self, m: NewMap) {
         self.state.history.committed(m.map.epoch, m.inc_blob, m.full_blob, m.checkpoint);
         for id in &m.inc.old_pools {
-            self.state.purged_snaps.remove(id);
+            self.state.osds.purged_snaps.remove(id);
         }
         let old = std::mem::replace(&mut self.state.osdmap, m.map);
         self.state.mgr.stats.sync(&self.state.osdmap, self.now);
@@ -261,10 +261,10 @@ impl MonCore {
     /// Takes up everything but OSD map, FSMap, configuration and entities. The values of `config-key` stay in `c`.
     fn take_up_records(&mut self, c: &mut Pending) {
         if !c.kv.is_empty() {
-            self.state.kv_version += 1;
+            self.state.kv.next_version();
         }
         for (k, v) in &c.kv {
-            self.state.set_kv(k.clone(), v.clone());
+            self.state.kv.set(k.clone(), v.clone());
         }
         for (code, m) in std::mem::take(&mut c.mutes) {
             match m {
@@ -274,8 +274,8 @@ impl MonCore {
         }
         for (osd, m) in std::mem::take(&mut c.osd_metadata) {
             match m {
-                Some(m) => self.state.osd_metadata.insert(osd, m),
-                None => self.state.osd_metadata.remove(&osd),
+                Some(m) => self.state.osds.metadata.insert(osd, m),
+                None => self.state.osds.metadata.remove(&osd),
             };
         }
         if let Some(k) = c.service_keys.take() {

@@ -75,9 +75,9 @@ impl MonCore {
         let grace = self.state.options.osds.heartbeat_grace + PATIENCE;
         let up = |o: &OsdId| map.is_up(*o);
         let links: BTreeSet<_> = self.failures.links(grace, self.now.wall).filter(|(a, b)| up(a) && up(b)).collect();
-        self.state.cuts.out.retain(|o, _| map.exists(*o) && map.is_down(*o));
-        if links != self.state.cuts.open {
-            self.state.cuts.open.clone_from(&links);
+        self.state.osds.cuts.out.retain(|o, _| map.exists(*o) && map.is_down(*o));
+        if links != self.state.osds.cuts.open {
+            self.state.osds.cuts.open.clone_from(&links);
         }
         let Some((osd, peers)) = choose(&self.state, &links).filter(|_| !acts(Bug::IgnoreCutLinks)) else { return };
         if !self.may_mark_down(osd) {
@@ -89,8 +89,8 @@ impl MonCore {
                 "{osd} is taken out of service: it and {names} do not reach each other, but both reach the monitors"
             );
             self.pending.log(&self.state, self.now, Prio::WARN, "cluster", text);
-            self.state.cuts.open.retain(|(a, b)| *a != osd && *b != osd);
-            self.state.cuts.out.insert(osd, peers);
+            self.state.osds.cuts.open.retain(|(a, b)| *a != osd && *b != osd);
+            self.state.osds.cuts.out.insert(osd, peers);
         }
         for (conn, epoch) in self.failures.resolve(osd) {
             self.maps_after_commit(conn, Epoch(epoch));

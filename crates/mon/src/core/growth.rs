@@ -46,7 +46,7 @@ impl MonCore {
             (pools.is_empty() || pools.contains(&pg.pool))
                 && match state.mgr.stats.pg(pg) {
                     Some(s) => s.stats.sum.num_objects > 0,
-                    None => !state.creating.contains_key(&pg),
+                    None => !state.osds.creating.contains_key(&pg),
                 }
         };
         let held = growth.step(&after, PGS_A_STEP, &wanted);

@@ -18,11 +18,14 @@ use wire::{Decode, DecodeError, Features};
 
 use super::global_id::GlobalIds;
 use super::{MonCore, purged};
+use crate::state::kv::KvStore;
 use crate::state::log::ClusterLog;
 use crate::state::maps::{MapHistory, StoredMaps};
 use crate::state::options::MonOptions;
 use crate::state::records::{Bounds, CreatingPool, FEATURES, FORMAT, FORMAT_FEATURES, FORMAT_READ, key, value};
-use crate::state::{AuthEntry, ClusterState, ConfigDb, ConfigKey, Pending, Role, StoreAnswers};
+use crate::state::{
+    AuthEntry, ClusterState, ConfigDb, ConfigKey, FsState, OsdState, Pending, Role, Sessions, StoreAnswers,
+};
 
 /// Number of incrementals read at start; older ones are read on demand.
 const INCREMENTALS_LOADED: u32 = 256;
@@ -181,30 +184,18 @@ impl Loaded {
             mgrmap: found(records, key::MGRMAP)?,
             auth: BTreeMap::new(),
             config: ConfigDb::default(),
-            kv: BTreeMap::new(),
-            crashes: BTreeMap::new(),
-            kv_version: 1,
+            kv: KvStore::default(),
             // There is no record until the first file system or MDS.
-            fsmap: FsMap { epoch: Epoch(1), ..FsMap::default() },
-            fsmaps: BTreeMap::new(),
-            mds_metadata: BTreeMap::new(),
-            mds_health: BTreeMap::new(),
+            fs: FsState { map: FsMap { epoch: Epoch(1), ..FsMap::default() }, ..FsState::default() },
             log: ClusterLog::default(),
             mutes: BTreeMap::new(),
-            osd_metadata: BTreeMap::new(),
             refused: Default::default(),
-            creating: BTreeMap::new(),
-            purged_snaps: BTreeMap::new(),
+            osds: OsdState::default(),
             mgr: mgr::Manager::new(now.wall),
-            mgr_osds: BTreeMap::new(),
-            sessions: BTreeMap::new(),
-            term: 0,
+            sessions: Sessions::default(),
             separate_mgr: crate::state::separate_mgr::SeparateMgr { is_to_be_asked: true, ..Default::default() },
-            mgr_checks: BTreeMap::new(),
             mons: crate::state::Mons::default(),
-            clocks: Default::default(),
             store: StoreAnswers::default(),
-            cuts: crate::state::cuts::Cuts::default(),
             started: now,
             random,
         };
@@ -213,10 +204,10 @@ impl Loaded {
         let moved_purged = load_records(&mut state, records, &global_ids, &mut service_keys)?;
         // A removed pool may have left records.
         let map = Arc::clone(&state.osdmap);
-        state.creating.retain(|pg, _| map.pool(pg.pool).is_some());
-        state.purged_snaps.retain(|pool, _| map.pool(*pool).is_some());
-        if let Some((e, b)) = state.fsmaps.last_key_value() {
-            state.fsmap = decode(&key::fsmap(*e), b)?;
+        state.osds.creating.retain(|pg, _| map.pool(pg.pool).is_some());
+        state.osds.purged_snaps.retain(|pool, _| map.pool(*pool).is_some());
+        if let Some((e, b)) = state.fs.epochs.last_key_value() {
+            state.fs.map = decode(&key::fsmap(*e), b)?;
         }
         state.log.next = state.log.next.max(now.wall.sec.into());
         state.options.apply_central(&state.config, &state.mon_name);
@@ -273,8 +264,8 @@ impl MonCore {
         }
         self.assign_creating();
         // The term is durable before any client is served (`is_ready`).
-        self.state.term += 1;
-        self.pending.term = Some(self.state.term);
+        self.state.mons.term += 1;
+        self.pending.term = Some(self.state.mons.term);
         self.close_purged_gaps();
         self.tick_auth();
         if let Some(addrs) = mgr_addrs {
@@ -301,12 +292,12 @@ impl MonCore {
 
     /// Adds ids that no snapshot has to the purged snapshots of pools whose record is of an earlier build.
     fn close_purged_gaps(&mut self) {
-        for (pool, purged) in &self.state.purged_snaps {
+        for (pool, purged) in &self.state.osds.purged_snaps {
             if !self.pending.moved_purged.contains(pool) {
                 continue;
             }
             let app = self.state.osdmap.pool(*pool).is_some_and(|p| p.application_metadata.contains_key("cephfs"));
-            let gaps = purged::unused(&self.state.osdmap, *pool, purged, app || self.state.fsmap.uses_pool(*pool));
+            let gaps = purged::unused(&self.state.osdmap, *pool, purged, app || self.state.fs.map.uses_pool(*pool));
             if !gaps.is_empty() {
                 self.pending.taken_snaps.insert(*pool, gaps);
             }
@@ -397,23 +388,23 @@ fn load_record(
         s.config.history.push_back(decode(k, v)?);
         s.config.version = s.config.version.max(count(k, n)?);
     } else if let Some(n) = text.strip_prefix(key::KV) {
-        s.set_kv(n.to_owned(), Some(v.clone()));
+        s.kv.set(n.to_owned(), Some(v.clone()));
     } else if let Some(n) = hex(key::LOG) {
         s.log.loaded(count(k, n)?, decode(k, v)?);
     } else if let Some(code) = text.strip_prefix(key::MUTE) {
         s.mutes.insert(code.to_owned(), decode(k, v)?);
     } else if let Some(n) = hex(key::OSD_METADATA) {
-        s.osd_metadata.insert(OsdId(n as i32), decode(k, v)?);
+        s.osds.metadata.insert(OsdId(n as i32), decode(k, v)?);
     } else if let Some(n) = hex(key::FSMAP) {
-        s.fsmaps.insert(Epoch(n as u32), v.clone());
+        s.fs.epochs.insert(Epoch(n as u32), v.clone());
     } else if let Some(n) = hex(key::MDS_METADATA) {
-        s.mds_metadata.insert(n, decode(k, v)?);
+        s.fs.metadata.insert(n, decode(k, v)?);
     } else if let Some(n) = hex(key::CREATING) {
-        decode::<CreatingPool>(k, v)?.add_to(PoolId(n as i64), &mut s.creating);
+        decode::<CreatingPool>(k, v)?.add_to(PoolId(n as i64), &mut s.osds.creating);
     } else if text == key::SERVICE_KEYS {
         *service_keys = decode(k, v)?;
     } else if text == key::TERM {
-        s.term = count(k, decode(k, v)?)?;
+        s.mons.term = count(k, decode(k, v)?)?;
     } else if text == key::LOST_TICKETS {
         s.lost_tickets = Some(decode(k, v)?);
     } else if text == key::GLOBAL_ID {
@@ -429,7 +420,7 @@ fn load_purged(s: &mut ClusterState, k: &Bytes, v: &Bytes) -> Result<Option<Pool
     };
     let (pool, block) = rest.split_once('/').map_or((rest, None), |(p, b)| (p, Some(b)));
     let Ok(pool) = u64::from_str_radix(pool, 16).map(|n| PoolId(n as i64)) else { return Ok(None) };
-    s.purged_snaps.entry(pool).or_default().union_of(&decode::<IntervalSet>(k, v)?);
+    s.osds.purged_snaps.entry(pool).or_default().union_of(&decode::<IntervalSet>(k, v)?);
     Ok(block.is_none().then_some(pool))
 }
 

@@ -346,7 +346,7 @@ impl MonCore {
         if self.mgr_watch.is_silent(now) && self.state.mgrmap.active_gid != 0 {
             self.mgr_watch.forget();
             self.state.mgr.stats.drop_digest();
-            self.state.mgr_checks.clear();
+            self.state.separate_mgr.checks.clear();
             self.state.separate_mgr.commands.clear();
             let name = self.state.mgrmap.active_name.clone();
             let wall = self.now.wall;
@@ -384,7 +384,7 @@ impl MonCore {
         if !self.state.options.external_mgr || m.gid != self.state.mgrmap.active_gid {
             return;
         }
-        self.state.mgr_checks.clone_from(&m.health_checks.checks);
+        self.state.separate_mgr.checks.clone_from(&m.health_checks.checks);
         match self.state.mgr.take_digest(m, self.now) {
             Ok(true) => self.publish_servicemap(),
             Ok(false) => {}

@@ -239,7 +239,7 @@ impl MonCore {
         }
         let mgr = session.role == Role::Mgr;
         if let Some(osd) = session.osd().filter(|_| mgr) {
-            self.state.mgr_osds.entry(osd).or_default().insert(c);
+            self.state.sessions.insert_osd(osd, c);
         }
         self.sessions.insert(c, session);
         if mgr {
@@ -250,19 +250,11 @@ impl MonCore {
     fn closed(&mut self, c: ConnKey) {
         self.close_service(c);
         let osd = self.sessions.remove(&c).and_then(|s| s.osd());
-        if let Some(osd) = osd
-            && let Some(all) = self.state.mgr_osds.get_mut(&osd)
-        {
-            all.remove(&c);
-            if all.is_empty() {
-                self.state.mgr_osds.remove(&osd);
-            }
-        }
+        self.state.sessions.remove(c, osd);
         if let Some(osd) = osd {
             self.session_of_osd_ended(osd);
         }
         self.leaving.remove(&c);
-        self.state.sessions.remove(&c);
         self.ops.forget(c);
         self.intake.deferred.forget(c);
         self.intake.replay = self.intake.replay.min(self.intake.deferred.held().0);

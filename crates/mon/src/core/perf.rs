@@ -52,13 +52,13 @@ impl MonCore {
             let addr = *info.addrs.msgr2()?;
             Some(FirstRank { fs: map.fs_name.clone(), daemon: info.name.clone(), gid: info.global_id, addr })
         };
-        self.state.fsmap.filesystems.values().filter_map(of).collect()
+        self.state.fs.map.filesystems.values().filter_map(of).collect()
     }
 
     /// The daemons of a file system's ranks.
     #[must_use]
     pub fn ranks(&self, fscid: i32) -> (base::Epoch, Vec<mgr::monitor::RankInfo>) {
-        let Some(fs) = self.state.fsmap.filesystems.get(&fscid) else { return (base::Epoch(0), Vec::new()) };
+        let Some(fs) = self.state.fs.map.filesystems.get(&fscid) else { return (base::Epoch(0), Vec::new()) };
         let map = &fs.mds_map;
         let of = |(rank, gid): (&i32, &u64)| {
             let info = map.mds_info.get(gid)?;

@@ -147,7 +147,7 @@ impl MonCore {
     /// True if the snapshot is being removed or was removed.
     pub(super) fn is_removed_snap(&self, pool: PoolId, snap: SnapId) -> bool {
         self.state.osdmap.removed_snaps_queue.get(&pool).is_some_and(|q| q.contains(snap.0))
-            || self.state.purged_snaps.get(&pool).is_some_and(|q| q.contains(snap.0))
+            || self.state.osds.purged_snaps.get(&pool).is_some_and(|q| q.contains(snap.0))
             || self.pending.taken_snaps.get(&pool).is_some_and(|q| q.contains(snap.0))
             || self.pending.inc().is_some_and(|i| i.new_removed_snaps.get(&pool).is_some_and(|q| q.contains(snap.0)))
     }

@@ -192,7 +192,7 @@ impl MonCore {
         let mut left: BTreeMap<PoolId, BTreeMap<PgId, CreatingPg>> = BTreeMap::new();
         for pg in &self.pending.created_pgs {
             let of_pool = PgId { pool: pg.pool, seed: 0 }..=PgId { pool: pg.pool, seed: u32::MAX };
-            let queue = || self.state.creating.range(of_pool).map(|(k, v)| (*k, *v)).collect();
+            let queue = || self.state.osds.creating.range(of_pool).map(|(k, v)| (*k, *v)).collect();
             left.entry(pg.pool).or_insert_with(queue).remove(pg);
         }
         for (pool, queue) in &left {
@@ -303,8 +303,8 @@ impl MonCore {
                 add.entry(pool).or_default().union_of(&snaps);
             }
         }
-        purged::put_moved(b, &self.state.purged_snaps, &add, &c.moved_purged);
-        purged::put(b, &self.state.purged_snaps, &add, &c.moved_purged);
+        purged::put_moved(b, &self.state.osds.purged_snaps, &add, &c.moved_purged);
+        purged::put(b, &self.state.osds.purged_snaps, &add, &c.moved_purged);
         add
     }
 

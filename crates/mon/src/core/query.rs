@@ -158,7 +158,7 @@ impl MonCore {
             // The records of older epochs are removed with their maps; the sets of the pools hold them all.
             let all = purged_snaps.entry(start).or_default();
             let mut left = PURGED_RANGES_PER_REPLY;
-            for (pool, set) in &self.state.purged_snaps {
+            for (pool, set) in &self.state.osds.purged_snaps {
                 let ranges: Vec<(u64, u64)> = set.iter().take(left).collect();
                 left -= ranges.len();
                 all.insert(*pool, ranges);

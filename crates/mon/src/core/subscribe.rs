@@ -495,13 +495,13 @@ impl MonCore {
             .take_while(|(k, _)| k.starts_with(&prefix))
             .map(|(k, v)| (k.clone(), Some(v.clone())))
             .collect();
-        let version = self.state.kv_version;
+        let version = self.state.kv.version();
         self.move_on(c, what, version + 1);
         self.reply(c, 0, &MKvData { version, prefix, incremental: false, data });
     }
 
     pub(super) fn publish_kv(&mut self, changes: &BTreeMap<String, Option<Bytes>>) {
-        let version = self.state.kv_version;
+        let version = self.state.kv.version();
         for (c, what) in self.subscriptions_with_prefix("kv:") {
             let Some(prefix) = what.strip_prefix("kv:").map(str::to_owned) else { continue };
             let data =

@@ -325,7 +325,7 @@ impl MonCore {
                 _ => return,
             }
         }
-        if let Some(created) = self.state.creating.values().map(|c| c.created).min() {
+        if let Some(created) = self.state.osds.creating.values().map(|c| c.created).min() {
             floor = floor.min(created);
         }
         let to = floor.min(Epoch(newest.0.saturating_sub(keep)));

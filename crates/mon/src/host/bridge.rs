@@ -429,7 +429,7 @@ impl Handler for RoleHandler {
                 tracing::info!("mon: the monitor at {} opened a relay link", info.addrs);
                 b.hub.borrow_mut().link_open(conn.0);
                 b.monitors.borrow_mut().insert(conn.0, info.addrs.clone());
-                b.core.borrow_mut().state.clocks.soon();
+                b.core.borrow_mut().state.mons.clocks.soon();
             }
             ConnEvent::Message(m) if b.hub.borrow().is_link(conn.0) => b.link_message(conn, &m),
             ConnEvent::Closed(why) if b.hub.borrow().is_link(conn.0) => {

@@ -74,13 +74,13 @@ impl Monitor for Seen {
 
     fn file_system(&self, name: &str) -> Option<FileSystem> {
         let core = self.0.borrow();
-        let fscid = *core.state.fsmap.filesystems.iter().find(|(_, f)| f.mds_map.fs_name == name)?.0;
+        let fscid = *core.state.fs.map.filesystems.iter().find(|(_, f)| f.mds_map.fs_name == name)?.0;
         Some(FileSystem { fscid, ranks: core.ranks(fscid).1 })
     }
 
     fn file_systems(&self) -> Vec<(i32, String)> {
         let core = self.0.borrow();
-        core.state.fsmap.filesystems.iter().map(|(id, fs)| (*id, fs.mds_map.fs_name.clone())).collect()
+        core.state.fs.map.filesystems.iter().map(|(id, fs)| (*id, fs.mds_map.fs_name.clone())).collect()
     }
 
     fn ranks(&self, fscid: i32) -> (Epoch, Vec<RankInfo>) {

@@ -147,7 +147,7 @@ fn managers(t: &mut Text, state: &ClusterState) {
 
 fn file_systems(t: &mut Text, state: &ClusterState) {
     let mut f = t.family(Kind::Untyped, "fs_metadata", "FS Metadata");
-    for fs in state.fsmap.filesystems.values() {
+    for fs in state.fs.map.filesystems.values() {
         let pools: Vec<String> = fs.mds_map.data_pools.iter().map(|p| p.0.to_string()).collect();
         let labels = [
             ("data_pools", pools.join(",")),
@@ -158,9 +158,9 @@ fn file_systems(t: &mut Text, state: &ClusterState) {
         one(&mut f, &labels);
     }
     let mut f = t.family(Kind::Untyped, "mds_metadata", "MDS Metadata");
-    for m in state.fsmap.daemons() {
-        let meta = |k: &str| state.mds_metadata.get(&m.global_id).and_then(|x| x.get(k)).cloned().unwrap_or_default();
-        let fs = state.fsmap.mds_roles.get(&m.global_id).copied().unwrap_or(-1);
+    for m in state.fs.map.daemons() {
+        let meta = |k: &str| state.fs.metadata.get(&m.global_id).and_then(|x| x.get(k)).cloned().unwrap_or_default();
+        let fs = state.fs.map.mds_roles.get(&m.global_id).copied().unwrap_or(-1);
         let labels = [
             ("ceph_daemon", format!("mds.{}", m.name)),
             ("fs_id", fs.to_string()),
@@ -223,7 +223,7 @@ fn osds(t: &mut Text, state: &ClusterState) {
     let mut f = t.family(Kind::Untyped, "osd_metadata", "OSD Metadata");
     let mut disks: Vec<Disk> = Vec::new();
     for o in &all {
-        let meta = state.osd_metadata.get(o);
+        let meta = state.osds.metadata.get(o);
         let of = |k: &str| meta.and_then(|m| m.get(k)).cloned().unwrap_or_default();
         let ip = |a: Option<&base::AddrVec>| {
             a.and_then(|a| a.msgr2()).and_then(|a| a.sock).map(|s| s.ip().to_string()).unwrap_or_default()

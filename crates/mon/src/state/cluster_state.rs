@@ -13,17 +13,17 @@ use bytes::Bytes;
 
 use cluster::{IntervalSet, MonMap, OsdMap};
 use mgr::Manager;
-use wire::types::{FsMap, HealthCheck, MdsHealth, MgrMap};
+use wire::types::{FsMap, MdsHealth, MgrMap};
 
 use super::clocks::Clocks;
 use super::config::ConfigDb;
-use super::crash::{self, CrashSummary};
 use super::cuts::Cuts;
+use super::kv::KvStore;
 use super::log::ClusterLog;
 use super::maps::MapHistory;
 use super::options::MonOptions;
 use super::separate_mgr::SeparateMgr;
-use super::session::SessionSummary;
+use super::session::Sessions;
 use super::wrong_keys::WrongKeys;
 
 /// Key and caps of one entity.
@@ -79,6 +79,10 @@ pub struct Mons {
     pub metadata: BTreeMap<String, BTreeMap<String, String>>,
     /// The condition of the etcd cluster; `None` for a state in a file.
     pub etcd: Option<std::sync::Arc<state::etcd::care::Condition>>,
+    /// Number of times that a monitor began to lead this cluster, including this time.
+    pub term: u64,
+    /// Clock differences of the other monitors (volatile).
+    pub clocks: Clocks,
 }
 
 /// How the state store answers.
@@ -99,6 +103,32 @@ impl StoreAnswers {
         self.commit_mean = (self.commit_mean * 3 + took) / 4;
         self.committed = now;
     }
+}
+
+/// File systems and MDS daemons.
+#[derive(Debug, Default)]
+pub struct FsState {
+    /// The FSMap: file systems and MDS daemons.
+    pub map: FsMap,
+    /// The newest encoded epochs of the FSMap.
+    pub epochs: BTreeMap<Epoch, Bytes>,
+    /// Metadata that each MDS sent at boot, by global id.
+    pub metadata: BTreeMap<u64, BTreeMap<String, String>>,
+    /// Warnings in the newest beacon of each MDS (volatile).
+    pub health: BTreeMap<u64, MdsHealth>,
+}
+
+/// Facts about OSDs and their PGs that the map does not have.
+#[derive(Debug, Default)]
+pub struct OsdState {
+    /// Metadata that each OSD sent at boot.
+    pub metadata: BTreeMap<OsdId, BTreeMap<String, String>>,
+    /// PGs that no OSD has created yet.
+    pub creating: BTreeMap<PgId, CreatingPg>,
+    /// Snapshot ids by pool that every PG has purged, or that removals took for themselves.
+    pub purged_snaps: BTreeMap<PoolId, IntervalSet>,
+    /// Cut links between OSDs.
+    pub cuts: Cuts,
 }
 
 /// The committed state, and some volatile values.
@@ -124,51 +154,27 @@ pub struct ClusterState {
     /// Central configuration.
     pub config: ConfigDb,
     /// `config-key` store.
-    pub kv: BTreeMap<String, Bytes>,
-    /// Summaries of the crash reports among the `config-key` entries, by crash id.
-    pub crashes: BTreeMap<String, CrashSummary>,
-    /// Version of the newest `config-key` change.
-    pub kv_version: u64,
-    /// The FSMap: file systems and MDS daemons.
-    pub fsmap: FsMap,
-    /// The newest encoded epochs of the FSMap.
-    pub fsmaps: BTreeMap<Epoch, Bytes>,
-    /// Metadata that each MDS sent at boot, by global id.
-    pub mds_metadata: BTreeMap<u64, BTreeMap<String, String>>,
-    /// Warnings in the newest beacon of each MDS (volatile).
-    pub mds_health: BTreeMap<u64, MdsHealth>,
+    pub kv: KvStore,
+    /// File systems and MDS daemons.
+    pub fs: FsState,
     /// Cluster log.
     pub log: ClusterLog,
     /// Muted health checks.
     pub mutes: BTreeMap<String, Mute>,
     /// Daemons that were refused (volatile).
     pub refused: RefusedDaemons,
-    /// Metadata that each OSD sent at boot.
-    pub osd_metadata: BTreeMap<OsdId, BTreeMap<String, String>>,
-    /// PGs that no OSD has created yet.
-    pub creating: BTreeMap<PgId, CreatingPg>,
-    /// Snapshot ids by pool that every PG has purged, or that removals took for themselves.
-    pub purged_snaps: BTreeMap<PoolId, IntervalSet>,
+    /// Facts about OSDs and their PGs beside the map.
+    pub osds: OsdState,
     /// State of the manager role: statistics, services (volatile).
     pub mgr: Manager,
-    /// Sessions of OSDs with the manager role, by OSD (volatile). Requests go to the newest.
-    pub mgr_osds: BTreeMap<OsdId, BTreeSet<u64>>,
-    /// Open sessions by connection (volatile).
-    pub sessions: BTreeMap<u64, SessionSummary>,
-    /// Number of times that a monitor began to lead this cluster, including this time.
-    pub term: u64,
+    /// Open sessions (volatile).
+    pub sessions: Sessions,
     /// The active separate manager's own words (volatile).
     pub separate_mgr: SeparateMgr,
-    /// Alerts that a separate manager raised (volatile).
-    pub mgr_checks: BTreeMap<String, HealthCheck>,
     /// Running monitors, and the etcd cluster that holds their state.
     pub mons: Mons,
-    /// Clock differences of the other monitors (volatile).
-    pub clocks: Clocks,
     /// How the state store answers (volatile).
     pub store: StoreAnswers,
-    /// Cut links between OSDs.
-    pub cuts: Cuts,
     /// Start time of this process (volatile).
     pub started: Now,
     /// Source of keys and ids.
@@ -183,20 +189,6 @@ impl ClusterState {
         self.monmap.ranks.iter().filter(up).cloned().collect()
     }
 
-    /// Sets or removes a `config-key` entry.
-    pub(crate) fn set_kv(&mut self, k: String, v: Option<Bytes>) {
-        if let Some(id) = crash::id_of(&k) {
-            match v.as_ref().and_then(CrashSummary::of) {
-                Some(s) => self.crashes.insert(id.to_owned(), s),
-                None => self.crashes.remove(id),
-            };
-        }
-        match v {
-            Some(v) => self.kv.insert(k, v),
-            None => self.kv.remove(&k),
-        };
-    }
-
     /// Ranks of the running monitors.
     #[must_use]
     pub fn quorum_ranks(&self) -> Vec<usize> {
@@ -206,7 +198,7 @@ impl ClusterState {
     /// The election epoch for Ceph's tools: odd while there is a quorum, and higher after each start of a leader.
     #[must_use]
     pub fn election_epoch(&self) -> u64 {
-        1 + 2 * self.term
+        1 + 2 * self.mons.term
     }
 
     /// The name of the leader; with several monitors this process is it.

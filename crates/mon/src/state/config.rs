@@ -162,7 +162,7 @@ fn subject(state: &ClusterState, name: &AuthName) -> Subject {
     {
         s.location = state.osdmap.crush.full_location(id).into_iter().collect();
         s.device_class = state.osdmap.crush.class_of(id).unwrap_or_default().to_owned();
-        if let Some(h) = state.osd_metadata.get(&OsdId(id)).and_then(|m| m.get("hostname")) {
+        if let Some(h) = state.osds.metadata.get(&OsdId(id)).and_then(|m| m.get("hostname")) {
             s.location.entry("host".into()).or_insert_with(|| h.clone());
         }
     }

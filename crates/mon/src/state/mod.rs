@@ -15,6 +15,7 @@ pub mod config;
 pub(crate) mod crash;
 pub mod cuts;
 pub mod fs;
+pub mod kv;
 pub mod log;
 pub mod lost_tickets;
 pub mod maps;
@@ -29,8 +30,10 @@ pub mod separate_mgr;
 mod session;
 pub mod wrong_keys;
 
-pub use cluster_state::{AuthEntry, ClusterState, CreatingPg, Mons, Mute, RefusedDaemons, StoreAnswers, osdmap_blob};
+pub use cluster_state::{
+    AuthEntry, ClusterState, CreatingPg, FsState, Mons, Mute, OsdState, RefusedDaemons, StoreAnswers, osdmap_blob,
+};
 pub use config::{ConfigChange, ConfigDb, ConfigKey};
 pub use crash::CrashSummary;
 pub use pending::Pending;
-pub use session::{ConnKey, Role, SessionInfo, SessionSummary};
+pub use session::{ConnKey, Role, SessionInfo, SessionSummary, Sessions};

@@ -154,7 +154,7 @@ impl Pending {
 
     /// The pending FSMap for writing, with the next epoch.
     pub fn fsmap_mut(&mut self, state: &ClusterState) -> &mut FsMap {
-        self.fsmap.get_or_insert_with(|| FsMap { epoch: state.fsmap.epoch.next(), ..state.fsmap.clone() })
+        self.fsmap.get_or_insert_with(|| FsMap { epoch: state.fs.map.epoch.next(), ..state.fs.map.clone() })
     }
 
     /// A pool of the pending map for writing: changes go into the incremental. `None` if there is no such pool.

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use wire::types::HealthCheck;
+
 use crate::json::J;
 
 /// Words of the active separate manager.
@@ -13,6 +15,8 @@ pub struct SeparateMgr {
     pub commands: BTreeMap<String, MgrCommand>,
     /// The manager that was active before this process began has not been asked for its commands.
     pub is_to_be_asked: bool,
+    /// Alerts that it raised.
+    pub checks: BTreeMap<String, HealthCheck>,
 }
 
 /// A command that the active manager offers.

@@ -1,6 +1,8 @@
 //! Sessions as commands see them: the sender of a command, and the list of open sessions.
 
-use base::{AddrVec, AuthName, EntityName, Utime};
+use std::collections::{BTreeMap, BTreeSet};
+
+use base::{AddrVec, AuthName, EntityName, OsdId, Utime};
 use wire::Features;
 
 use super::access::Principal;
@@ -53,4 +55,53 @@ pub struct SessionSummary {
     pub since: Utime,
     /// The front monitor that relays the session; `None` for a direct connection.
     pub by: Option<String>,
+}
+
+/// Open sessions. Not stored.
+#[derive(Clone, Debug, Default)]
+pub struct Sessions {
+    all: BTreeMap<ConnKey, SessionSummary>,
+    /// Sessions of OSDs with the manager role, by OSD.
+    of_osds: BTreeMap<OsdId, BTreeSet<ConnKey>>,
+}
+
+impl Sessions {
+    /// The open sessions with the monitor.
+    pub fn values(&self) -> impl Iterator<Item = &SessionSummary> {
+        self.all.values()
+    }
+
+    /// The session of a connection, to correct what it shows.
+    pub(crate) fn get_mut(&mut self, c: ConnKey) -> Option<&mut SessionSummary> {
+        self.all.get_mut(&c)
+    }
+
+    /// Adds a session with the monitor.
+    pub(crate) fn insert(&mut self, c: ConnKey, s: SessionSummary) {
+        self.all.insert(c, s);
+    }
+
+    /// Adds a session of an OSD with the manager role.
+    pub(crate) fn insert_osd(&mut self, osd: OsdId, c: ConnKey) {
+        self.of_osds.entry(osd).or_default().insert(c);
+    }
+
+    /// Removes a session, which may be one of `osd` with the manager role.
+    pub(crate) fn remove(&mut self, c: ConnKey, osd: Option<OsdId>) {
+        self.all.remove(&c);
+        if let Some(osd) = osd
+            && let Some(all) = self.of_osds.get_mut(&osd)
+        {
+            all.remove(&c);
+            if all.is_empty() {
+                self.of_osds.remove(&osd);
+            }
+        }
+    }
+
+    /// The newest session of an OSD with the manager role, which gets requests.
+    #[must_use]
+    pub fn newest_of(&self, osd: OsdId) -> Option<ConnKey> {
+        self.of_osds.get(&osd)?.last().copied()
+    }
 }

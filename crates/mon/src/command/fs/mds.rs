@@ -103,7 +103,7 @@ fn no_such(text: &str) -> String {
 /// Refuses the command if the session may not change the file system. A daemon without a rank belongs to no file
 /// system, so every session may change it.
 fn permitted(c: &Ctx<'_>, fscid: i32) -> Res<()> {
-    let map = c.pending.fsmap.as_ref().unwrap_or(&c.state.fsmap);
+    let map = c.pending.fsmap.as_ref().unwrap_or(&c.state.fs.map);
     match map.filesystems.get(&fscid) {
         Some(f) if !may_change(c, &f.mds_map.fs_name) => refuse(errno::EPERM, "Permission denied."),
         _ => Ok(()),
@@ -112,19 +112,19 @@ fn permitted(c: &Ctx<'_>, fscid: i32) -> Res<()> {
 
 fn stat(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let map = view(c);
-    let oldest = c.state.fsmaps.first_key_value().map_or(c.state.fsmap.epoch, |(e, _)| *e);
+    let oldest = c.state.fs.epochs.first_key_value().map_or(c.state.fs.map.epoch, |(e, _)| *e);
     let tree = || {
         obj! {
             "fsmap": show::tree(&map),
             "mdsmap_first_committed": oldest.0,
-            "mdsmap_last_committed": c.state.fsmap.epoch.0,
+            "mdsmap_last_committed": c.state.fs.map.epoch.0,
         }
     };
     c.tree("mds_stat", tree).text(|| show::summary(&map) + "\n")
 }
 
 fn told(c: &Ctx<'_>, gid: u64) -> Option<J> {
-    let m = c.state.mds_metadata.get(&gid)?;
+    let m = c.state.fs.metadata.get(&gid)?;
     Some(J::Obj(m.iter().map(|(k, v)| (k.clone().into(), v.into())).collect()))
 }
 
@@ -198,7 +198,7 @@ fn fail(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     if let Some(fs) = map.fs_of(gid) {
         permitted(c, fs.fscid)?;
     }
-    if !c.args.flag("yes_i_really_mean_it") && is_behind(c.state.mds_health.get(&gid)) {
+    if !c.args.flag("yes_i_really_mean_it") && is_behind(c.state.fs.health.get(&gid)) {
         return refuse(errno::EPERM, BEHIND);
     }
     let name = map.daemon(gid).map(wire::types::MdsInfo::human_name).unwrap_or_default();
@@ -293,7 +293,7 @@ fn last_seen(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     use wire::Decode;
     let id = c.args.str("id")?;
     let mut since = 0;
-    for (epoch, blob) in c.state.fsmaps.iter().rev() {
+    for (epoch, blob) in c.state.fs.epochs.iter().rev() {
         let Ok(map) = FsMap::from_bytes(blob) else { continue };
         if let Some(i) = map.daemon_by_name(&id) {
             let ago = || format!("{since}s");

@@ -176,7 +176,7 @@ pub(super) fn edit<'a>(c: &'a mut Ctx<'_>) -> FsEdit<'a> {
 
 /// The FSMap, reduced to the file systems that the session may see.
 pub(super) fn view(c: &Ctx<'_>) -> FsMap {
-    let map = c.pending.fsmap.as_ref().unwrap_or(&c.state.fsmap);
+    let map = c.pending.fsmap.as_ref().unwrap_or(&c.state.fs.map);
     map.filtered(&c.session.principal.access.fs_names()).into_owned()
 }
 
@@ -269,12 +269,12 @@ fn ls(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 }
 
 fn dump(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    let newest = c.state.fsmap.epoch;
+    let newest = c.state.fs.map.epoch;
     let map = match c.args.int("epoch").filter(|n| *n > 0) {
         None => view(c),
         Some(n) if n == i64::from(newest.0) => view(c),
         Some(n) => {
-            let blob = u32::try_from(n).ok().and_then(|n| c.state.fsmaps.get(&Epoch(n)));
+            let blob = u32::try_from(n).ok().and_then(|n| c.state.fs.epochs.get(&Epoch(n)));
             let Some(map) = blob.and_then(|b| FsMap::from_bytes(b).ok()) else {
                 return refuse(errno::ENOENT, "");
             };
@@ -491,7 +491,7 @@ fn take_down(c: &mut Ctx<'_>, fs: &Filesystem) {
 
 fn fail(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let fs = changed(c)?;
-    let behind = fs.mds_map.mds_info.keys().any(|g| is_behind(c.state.mds_health.get(g)));
+    let behind = fs.mds_map.mds_info.keys().any(|g| is_behind(c.state.fs.health.get(g)));
     if behind && !c.args.flag("yes_i_really_mean_it") {
         return refuse(errno::EPERM, BEHIND);
     }

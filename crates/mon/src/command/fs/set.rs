@@ -27,7 +27,7 @@ pub(super) fn run(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let mut fs = changed(c)?;
     let (var, val) = (c.args.str("var")?, c.args.str("val")?);
     let sure = c.args.flag("yes_i_really_mean_it");
-    if var == "max_mds" && !sure && c.state.mds_health.values().any(|h| !h.metrics.is_empty()) {
+    if var == "max_mds" && !sure && c.state.fs.health.values().any(|h| !h.metrics.is_empty()) {
         return refuse(errno::EPERM, TROUBLE);
     }
     let done = apply(c, &mut fs, &var, &val)?;

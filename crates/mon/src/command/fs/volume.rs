@@ -292,7 +292,7 @@ fn status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let mut versions: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let held = shown.iter().flat_map(|m| m.mds_info.values());
     for i in held.chain(map.standby_daemons.values()) {
-        let v = c.state.mds_metadata.get(&i.global_id).and_then(|m| m.get("ceph_version"));
+        let v = c.state.fs.metadata.get(&i.global_id).and_then(|m| m.get("ceph_version"));
         versions.entry(v.cloned().unwrap_or_else(|| "unknown".into())).or_default().push(i.name.clone());
     }
     let tree = || status_tree(c, &shown, &map, &versions);

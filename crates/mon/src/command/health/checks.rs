@@ -47,7 +47,7 @@ pub(super) fn all(state: &ClusterState, now: Now) -> Checks {
     super::fs_checks::add(&mut a, state);
     super::size_checks::add(&mut a, state);
     daemons(&mut a, state, now);
-    for (code, c) in &state.mgr_checks {
+    for (code, c) in &state.separate_mgr.checks {
         let severity = if c.severity == 0 { Severity::Err } else { Severity::Warn };
         let detail = c.detail.iter().map(|d| d.0.clone()).collect();
         let check = Check { severity, summary: c.summary.0.clone(), detail, count: c.count };
@@ -58,7 +58,7 @@ pub(super) fn all(state: &ClusterState, now: Now) -> Checks {
 
 fn clocks(a: &mut Adder, state: &ClusterState) {
     let allowed = clock_drift_allowed(state);
-    let skewed = || state.clocks.differences().iter().filter(|(_, d)| d.skew.abs() > allowed);
+    let skewed = || state.mons.clocks.differences().iter().filter(|(_, d)| d.skew.abs() > allowed);
     let names: Vec<String> = skewed().map(|(n, _)| format!("mon.{n}")).collect();
     if !names.is_empty() {
         let detail = skewed().map(|(n, d)| format!("mon.{n} {} {}", d.text(allowed), d.latency_text())).collect();
@@ -143,7 +143,7 @@ fn keys(a: &mut Adder, state: &ClusterState, now: Now) {
 /// Links between OSDs that are cut while both ends reach the monitors.
 fn cut_links(a: &mut Adder, state: &ClusterState) {
     let apart = |x: &dyn std::fmt::Display, y: &str| format!("{x} and {y} do not reach each other");
-    let cuts = &state.cuts;
+    let cuts = &state.osds.cuts;
     let open = cuts.open.iter().map(|(x, y)| format!("{}; both are in service", apart(x, &y.to_string())));
     let out = cuts.out.iter().filter(|(o, _)| state.osdmap.is_down(**o));
     let out = out.map(|(o, peers)| format!("{}; {o} is out of service until they do", apart(o, &names(peers))));

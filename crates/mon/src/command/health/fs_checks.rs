@@ -62,7 +62,7 @@ impl Open {
 
 /// Adds the alerts about file systems.
 pub(super) fn add(a: &mut Adder, state: &ClusterState) {
-    let map = &state.fsmap;
+    let map = &state.fs.map;
     let mut open = Open(BTreeMap::new());
     metrics(&mut open, state);
     let mut missing = 0;
@@ -80,8 +80,8 @@ pub(super) fn add(a: &mut Adder, state: &ClusterState) {
 
 /// Adds the warnings in MDS beacons. An unknown kind is shown by its number.
 fn metrics(open: &mut Open, state: &ClusterState) {
-    for info in state.fsmap.daemons() {
-        let Some(health) = state.mds_health.get(&info.global_id) else { continue };
+    for info in state.fs.map.daemons() {
+        let Some(health) = state.fs.health.get(&info.global_id) else { continue };
         for m in health.metrics.iter().filter(|m| m.kind != DUMMY) {
             let severity = if m.severity == 0 { Severity::Err } else { Severity::Warn };
             let known = usize::from(m.kind).checked_sub(1).and_then(|i| METRICS.get(i));

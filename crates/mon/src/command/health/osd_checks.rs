@@ -91,13 +91,13 @@ fn down(a: &mut Adder, map: &OsdMap) {
 /// reason each reported.
 fn store_failures(a: &mut Adder, state: &ClusterState) {
     let map = &*state.osdmap;
-    let said = state.osd_metadata.iter().filter(|(o, _)| map.exists(**o) && !map.is_up(**o));
+    let said = state.osds.metadata.iter().filter(|(o, _)| map.exists(**o) && !map.is_up(**o));
     let detail = said.filter_map(|(o, m)| {
         let host = m.get("hostname").map_or("an unknown host", String::as_str);
         Some(format!("{o} on {host} stopped: {}", m.get(STORE_FAILURE)?))
     });
     a.add_some("OSD_STORE_FAILED", Warn, "osds stopped because their store failed", detail.collect());
-    let silent = state.osd_metadata.iter().filter(|(o, _)| map.exists(**o));
+    let silent = state.osds.metadata.iter().filter(|(o, _)| map.exists(**o));
     let detail = silent.filter_map(|(o, m)| {
         let host = m.get("hostname").map_or("an unknown host", String::as_str);
         let then = if map.is_up(*o) { "it is in service" } else { "it is out of service until the device answers" };

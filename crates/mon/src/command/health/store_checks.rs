@@ -18,7 +18,7 @@ pub(super) fn add(a: &mut Adder, state: &ClusterState) {
         Some(format!("{name} may open {n} descriptors, of which each client takes one"))
     };
     let limit = |m: &std::collections::BTreeMap<String, String>| m.get(OPEN_FILES).and_then(|v| v.parse().ok());
-    let osds = state.osd_metadata.iter().filter(|(o, _)| state.osdmap.is_up(**o));
+    let osds = state.osds.metadata.iter().filter(|(o, _)| state.osdmap.is_up(**o));
     let osds = osds.map(|(o, m)| (o.to_string(), limit(m)));
     let own = (state.mon_name.clone(), limit(&state.options.host_metadata));
     let runs = |n: &String| state.mons.up.as_ref().is_none_or(|up| up.contains(n));

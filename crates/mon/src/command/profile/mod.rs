@@ -56,13 +56,13 @@ pub(super) fn find(map: &OsdMap, name: &str) -> Res<(Profile, Shape)> {
 
 /// The type of the OSD's object store, from its boot metadata.
 fn object_store(state: &ClusterState, osd: OsdId) -> Option<&str> {
-    state.osd_metadata.get(&osd)?.get("osd_objectstore").map(String::as_str)
+    state.osds.metadata.get(&osd)?.get("osd_objectstore").map(String::as_str)
 }
 
 /// Refuses an OSD of this program whose metadata names no erasure-code plugins: it cannot store shards. Ceph's OSDs
 /// can.
 pub(super) fn check_osd(state: &ClusterState, osd: OsdId) -> Res<()> {
-    let knows = state.osd_metadata.get(&osd).is_some_and(|m| m.contains_key("erasure_code_plugins"));
+    let knows = state.osds.metadata.get(&osd).is_some_and(|m| m.contains_key("erasure_code_plugins"));
     if object_store(state, osd) != Some("belemnite") || knows {
         return Ok(());
     }

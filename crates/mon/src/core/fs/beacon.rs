@@ -82,7 +82,7 @@ impl MonCore {
             Outcome::Ignore => {}
             Outcome::Reply(epoch) => self.answer_beacon(c, &m, epoch, false),
             Outcome::Committed => {
-                let epoch = self.state.fsmap.epoch.next();
+                let epoch = self.state.fs.map.epoch.next();
                 self.answer_beacon(c, &m, epoch, true);
             }
             Outcome::Null { committed } => self.send_null_map(c, committed),
@@ -131,7 +131,7 @@ impl MonCore {
 
     fn beacon_outcome(&mut self, m: &MMdsBeacon, addrs: base::AddrVec) -> Outcome {
         let gid = m.global_id;
-        let Some(info) = self.state.fsmap.daemon(gid).cloned() else {
+        let Some(info) = self.state.fs.map.daemon(gid).cloned() else {
             let known = self.fs_edit().map().daemon(gid).is_some();
             return match m.state {
                 // The daemon's first beacon is in the proposal in flight, which answers it.
@@ -151,7 +151,7 @@ impl MonCore {
         }
         self.note_health(&info, &m.health);
         self.mds_watch.heard(gid, self.now.mono);
-        let effective = self.state.fsmap.effective_epoch(gid).unwrap_or_default();
+        let effective = self.state.fs.map.effective_epoch(gid).unwrap_or_default();
         if u64::from(effective.0) != m.paxos.version {
             return Outcome::Reply(effective);
         }
@@ -174,7 +174,7 @@ impl MonCore {
     }
 
     fn mds_boots(&mut self, m: &MMdsBeacon, addrs: base::AddrVec) -> Outcome {
-        if self.state.fsmap.mds_roles.len() >= MAX_DAEMONS {
+        if self.state.fs.map.mds_roles.len() >= MAX_DAEMONS {
             tracing::warn!("mon: ignoring mds.{}: the map holds {MAX_DAEMONS} daemons already", m.name);
             return Outcome::Ignore;
         }
@@ -260,7 +260,7 @@ impl MonCore {
     fn note_health(&mut self, info: &MdsInfo, health: &MdsHealth) {
         let metrics: Vec<MdsHealthMetric> = health.metrics.iter().take(MAX_METRICS).map(bounded).collect();
         let still: BTreeSet<u16> = metrics.iter().map(|m| m.kind).collect();
-        let old = self.state.mds_health.insert(info.global_id, MdsHealth { metrics }).unwrap_or_default();
+        let old = self.state.fs.health.insert(info.global_id, MdsHealth { metrics }).unwrap_or_default();
         let gone: BTreeMap<u16, &MdsHealthMetric> =
             old.metrics.iter().filter(|m| !still.contains(&m.kind)).map(|m| (m.kind, m)).collect();
         for m in gone.values().take(MAX_CLEARED) {

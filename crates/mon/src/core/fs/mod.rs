@@ -35,7 +35,7 @@ impl MonCore {
     /// Writes the pending FSMap and metadata, and returns the map's epoch and bytes.
     pub(super) fn put_fs(&self, b: &mut Batch, c: &mut Pending) -> Option<(Epoch, Bytes)> {
         if let Some(m) = &c.fsmap {
-            for gid in self.state.mds_metadata.keys().filter(|g| !m.mds_roles.contains_key(g)) {
+            for gid in self.state.fs.metadata.keys().filter(|g| !m.mds_roles.contains_key(g)) {
                 c.mds_metadata.insert(*gid, None);
             }
         }
@@ -53,8 +53,8 @@ impl MonCore {
         }
         let blob = value(m);
         b.head(key::fsmap(m.epoch), Some(blob.clone()));
-        let over = (self.state.fsmaps.len() + 1).saturating_sub(FSMAP_EPOCHS_KEPT);
-        for e in self.state.fsmaps.keys().take(over) {
+        let over = (self.state.fs.epochs.len() + 1).saturating_sub(FSMAP_EPOCHS_KEPT);
+        for e in self.state.fs.epochs.keys().take(over) {
             b.delete(key::fsmap(*e));
         }
         Some((m.epoch, blob))
@@ -64,18 +64,18 @@ impl MonCore {
     pub(super) fn take_up_fs(&mut self, c: &mut Pending, blob: Option<(Epoch, Bytes)>) {
         for (gid, m) in std::mem::take(&mut c.mds_metadata) {
             match m {
-                Some(m) => self.state.mds_metadata.insert(gid, m),
-                None => self.state.mds_metadata.remove(&gid),
+                Some(m) => self.state.fs.metadata.insert(gid, m),
+                None => self.state.fs.metadata.remove(&gid),
             };
         }
         if let Some((e, b)) = blob {
-            self.state.fsmaps.insert(e, b);
-            while self.state.fsmaps.len() > FSMAP_EPOCHS_KEPT {
-                self.state.fsmaps.pop_first();
+            self.state.fs.epochs.insert(e, b);
+            while self.state.fs.epochs.len() > FSMAP_EPOCHS_KEPT {
+                self.state.fs.epochs.pop_first();
             }
         }
         if let Some(m) = c.fsmap.take() {
-            self.state.fsmap = m;
+            self.state.fs.map = m;
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::state::ConnKey;
 impl MonCore {
     /// Sends the map of a due subscription of this family.
     pub(in crate::core) fn check_fs_sub(&mut self, c: ConnKey, what: &str) {
-        let epoch = self.state.fsmap.epoch;
+        let epoch = self.state.fs.map.epoch;
         match what {
             "fsmap" => {
                 if self.take_due(c, what, epoch.0.into()) {
@@ -50,12 +50,12 @@ impl MonCore {
     /// The FSMap, reduced to the file systems that the session may see.
     fn fs_view(&self, c: ConnKey) -> FsMap {
         let names = self.sessions.get(&c).map(|s| s.principal.access.fs_names()).unwrap_or_default();
-        self.state.fsmap.filtered(&names).into_owned()
+        self.state.fs.map.filtered(&names).into_owned()
     }
 
     fn mdsmap_for(&self, c: ConnKey, what: &str) -> Option<MdsMap> {
         let s = self.sessions.get(&c)?;
-        let map = &self.state.fsmap;
+        let map = &self.state.fs.map;
         if s.principal.who.name.kind == EntityKind::MDS {
             let me = map.daemon(s.principal.who.global_id).filter(|i| i.addrs == s.addrs);
             if let Some(fs) = me.and_then(|i| map.fs_of(i.global_id)) {
@@ -88,7 +88,7 @@ impl MonCore {
 
     /// The oldest and newest stored FSMap epoch.
     pub(in crate::core) fn fsmap_epochs(&self) -> (Epoch, Epoch) {
-        let newest = self.state.fsmap.epoch;
-        (self.state.fsmaps.first_key_value().map_or(newest, |(e, _)| *e), newest)
+        let newest = self.state.fs.map.epoch;
+        (self.state.fs.epochs.first_key_value().map_or(newest, |(e, _)| *e), newest)
     }
 }

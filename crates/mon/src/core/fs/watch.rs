@@ -57,7 +57,7 @@ impl MdsWatch {
 impl MonCore {
     /// Runs once a second, and after every change of the map.
     pub(in crate::core) fn tick_fs(&mut self) {
-        if self.state.fsmap.mds_roles.is_empty() && self.state.fsmap.filesystems.is_empty() {
+        if self.state.fs.map.mds_roles.is_empty() && self.state.fs.map.filesystems.is_empty() {
             return;
         }
         self.forget_silent();
@@ -66,9 +66,9 @@ impl MonCore {
 
     /// Marks daemons without recent beacons as laggy and replaces them.
     fn forget_silent(&mut self) {
-        let (heard, silent) = self.mds_watch.check(&self.state.fsmap, &self.state.options.mds, self.now.mono);
-        self.state.mds_health.retain(|g, _| self.state.fsmap.mds_roles.contains_key(g));
-        let map = &self.state.fsmap;
+        let (heard, silent) = self.mds_watch.check(&self.state.fs.map, &self.state.options.mds, self.now.mono);
+        self.state.fs.health.retain(|g, _| self.state.fs.map.mds_roles.contains_key(g));
+        let map = &self.state.fs.map;
         self.state.mgr.keep_mds(|n| map.daemon_by_name(n).is_some());
         let wall = self.now.wall;
         let mut e = self.fs_edit();
@@ -86,7 +86,7 @@ impl MonCore {
 
     /// Adjusts preferences, number of ranks, takeovers and standby-replay daemons.
     fn arrange_fs(&mut self) {
-        let ids: Vec<i32> = self.state.fsmap.filesystems.keys().copied().collect();
+        let ids: Vec<i32> = self.state.fs.map.filesystems.keys().copied().collect();
         let mut e = self.fs_edit();
         for id in &ids {
             e.want_standby(*id);
@@ -174,7 +174,7 @@ impl FsEdit<'_> {
     /// Adds a rank, or stops the highest one, until there are `max_mds`.
     fn resize(&mut self, fscid: i32) {
         // The committed and the pending map must both have settled ranks.
-        let settled = self.state.fsmap.filesystems.get(&fscid).is_some_and(|f| f.mds_map.is_resizeable());
+        let settled = self.state.fs.map.filesystems.get(&fscid).is_some_and(|f| f.mds_map.is_resizeable());
         let Some(fs) = self.map().filesystems.get(&fscid) else { return };
         let m = &fs.mds_map;
         if !settled || !m.is_resizeable() {

@@ -74,7 +74,7 @@ impl MonCore {
     /// The reason why an OSD and one that is up can't serve a PG together, if there is one.
     fn cannot_work_with(&self, osd: OsdId, m: &MOsdBoot) -> Option<String> {
         let theirs = PeerVersions::of_metadata(&m.metadata);
-        let up = self.state.osd_metadata.iter().filter(|(o, _)| **o != osd && self.state.osdmap.is_up(**o));
+        let up = self.state.osds.metadata.iter().filter(|(o, _)| **o != osd && self.state.osdmap.is_up(**o));
         let (other, of) = up.map(|(o, m)| (o, PeerVersions::of_metadata(m))).find(|(_, v)| !theirs.meets(*v))?;
         Some(format!(
             "it speaks versions {} to {} of the messages between OSDs, {other} versions {} to {}; update the older one",
@@ -181,7 +181,7 @@ impl MonCore {
             inc.new_xinfo.insert(osd, x);
         }
         let metadata = bounded_metadata(m.metadata);
-        if self.state.osd_metadata.get(&osd) != Some(&metadata) {
+        if self.state.osds.metadata.get(&osd) != Some(&metadata) {
             self.pending.osd_metadata.insert(osd, Some(metadata));
         }
         self.pending.log(&self.state, now, Prio::INFO, "cluster", log_line);

@@ -98,13 +98,13 @@ fn shards(map: &OsdMap, pg: PgId, set: &[OsdId]) -> BTreeSet<PgShard> {
 impl MonCore {
     /// Sets the PGs of a pool that wait, from its record after a commit. A queue only shrinks once its pool exists.
     pub(in super::super) fn set_creating(&mut self, pool: PoolId, queue: Option<&CreatingPool>) {
-        let mut before = self.state.creating.range(of_pool(pool)).map(|(pg, _)| *pg).peekable();
+        let mut before = self.state.osds.creating.range(of_pool(pool)).map(|(pg, _)| *pg).peekable();
         if let (None, Some(q)) = (before.peek(), queue) {
-            return q.add_to(pool, &mut self.state.creating);
+            return q.add_to(pool, &mut self.state.osds.creating);
         }
         let gone: Vec<PgId> = before.filter(|pg| !queue.is_some_and(|q| q.waits(pg.seed))).collect();
         for pg in gone {
-            self.state.creating.remove(&pg);
+            self.state.osds.creating.remove(&pg);
             self.creating_targets.unlink(pg);
         }
     }
@@ -112,11 +112,11 @@ impl MonCore {
     /// The pools with waiting PGs.
     fn creating_pools(&self) -> BTreeSet<PoolId> {
         let mut pools = BTreeSet::new();
-        let mut next = self.state.creating.keys().next();
+        let mut next = self.state.osds.creating.keys().next();
         while let Some(pg) = next {
             pools.insert(pg.pool);
             let behind = (Bound::Excluded(PgId { pool: pg.pool, seed: u32::MAX }), Bound::Unbounded);
-            next = self.state.creating.range(behind).map(|(pg, _)| pg).next();
+            next = self.state.osds.creating.range(behind).map(|(pg, _)| pg).next();
         }
         pools
     }
@@ -153,7 +153,8 @@ impl MonCore {
             && let Some(pool) = walk.pools.first().copied()
         {
             let rest = PgId { pool, seed: walk.next }..=PgId { pool, seed: u32::MAX };
-            let some: Vec<_> = self.state.creating.range(rest).take(PGS_A_TURN - n).map(|(pg, c)| (*pg, *c)).collect();
+            let some: Vec<_> =
+                self.state.osds.creating.range(rest).take(PGS_A_TURN - n).map(|(pg, c)| (*pg, *c)).collect();
             match some.last() {
                 Some((last, _)) if last.seed < u32::MAX && map.pool(pool).is_some() => walk.next = last.seed + 1,
                 _ => {
@@ -247,7 +248,7 @@ impl MonCore {
         for chunk in due.chunks(PGS_PER_MESSAGE) {
             let mut m = MOsdPgCreate2 { epoch, ..MOsdPgCreate2::default() };
             for pg in chunk {
-                let (Some(t), Some(w)) = (self.creating_targets.pgs.get(pg), self.state.creating.get(pg)) else {
+                let (Some(t), Some(w)) = (self.creating_targets.pgs.get(pg), self.state.osds.creating.get(pg)) else {
                     continue;
                 };
                 let primary = t.sets.acting_primary;

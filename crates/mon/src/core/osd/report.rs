@@ -114,7 +114,7 @@ impl MonCore {
         if self.osd_session(c).is_none() {
             return;
         }
-        if self.state.creating.contains_key(&m.pgid) {
+        if self.state.osds.creating.contains_key(&m.pgid) {
             self.pending.created_pgs.push(m.pgid);
         }
     }

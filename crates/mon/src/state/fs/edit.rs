@@ -23,7 +23,7 @@ pub(crate) struct FsEdit<'a> {
 impl FsEdit<'_> {
     /// The FSMap with pending changes.
     pub(crate) fn map(&self) -> &FsMap {
-        self.pending.fsmap.as_ref().unwrap_or(&self.state.fsmap)
+        self.pending.fsmap.as_ref().unwrap_or(&self.state.fs.map)
     }
 
     /// The pending FSMap for writing, with the next epoch.
