@@ -1,4 +1,4 @@
-//! What handshakes need beyond the committed state: rotating service keys, fresh global ids, and the proofs of peers
+//! Data of handshakes beyond the committed state: rotating service keys, fresh global ids, and the proofs of peers
 //! that concern the state.
 
 use std::cell::RefCell;
