@@ -54,7 +54,7 @@ pub(crate) enum StateCommand {
         #[arg(long, short = 'i', value_name = "ID", default_value = "a")]
         id: String,
         /// Number of epochs
-        #[arg(long, value_name = "N", default_value_t = mon::core::advance::ADVANCE)]
+        #[arg(long, value_name = "N", default_value_t = mon::core::start::advance::ADVANCE)]
         by: u32,
         /// File or device of a stopped OSD's store with a newer map [default: those of the configuration]
         #[arg(long = "osd", value_name = "PATH")]
@@ -244,7 +244,7 @@ fn rebuild(conf: &Conf, id: &str, osds: &[PathBuf]) -> Result<(), Error> {
         keyring: Keyring::parse(&text)?,
         failure_domain: 1,
     };
-    let to: Epoch = advance::rebuild(&options, &map, mon::core::advance::ADVANCE)?;
+    let to: Epoch = advance::rebuild(&options, &map, mon::core::start::advance::ADVANCE)?;
     say(format_args!("the state was made anew from map {}; the OSD map goes on at epoch {to}", map.epoch));
     Ok(())
 }
@@ -288,8 +288,8 @@ mod tests {
             command: StateCommand,
         }
         for (words, wanted) in [
-            (&["state", "import", "--advance", "f"][..], Some(mon::core::advance::ADVANCE)),
-            (&["state", "import", "f", "--advance"], Some(mon::core::advance::ADVANCE)),
+            (&["state", "import", "--advance", "f"][..], Some(mon::core::start::advance::ADVANCE)),
+            (&["state", "import", "f", "--advance"], Some(mon::core::start::advance::ADVANCE)),
             (&["state", "import", "--advance=7", "f"], Some(7)),
             (&["state", "import", "f"], None),
         ] {

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use cluster::crush::{CrushMap, WEIGHT_ONE};
 use cluster::{Incremental, OsdMap};
 use mon::core::Event;
-use mon::core::front::Replica;
+use mon::core::quorum::front::Replica;
 use mon::core::relay::{Front, FrontEffect, Hub, HubEffect};
 use mon::core::session::Peer;
 use mon::state::Role;

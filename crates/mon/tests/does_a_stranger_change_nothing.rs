@@ -11,7 +11,7 @@ mod support;
 use base::rng::Rng;
 use base::{EntityKind, Epoch};
 use mon::command::{Needs, commands};
-use mon::core::rights::{Topic, messages};
+use mon::core::session::rights::{Topic, messages};
 use mon::state::Role;
 use serde_json::{Map, Value, json};
 use support::*;
@@ -224,7 +224,7 @@ fn few_things_need_no_right() {
         commands().filter(|(_, c)| c.needs() == Needs::Session).map(|(s, _)| s.prefix.as_str()).collect();
     assert_eq!(open, ["get_command_descriptions"]);
     let named = |role| -> Vec<&str> {
-        let open = messages(role).into_iter().filter(|r| r.right == mon::core::rights::Right::Session);
+        let open = messages(role).into_iter().filter(|r| r.right == mon::core::session::rights::Right::Session);
         open.map(|r| r.name).collect()
     };
     assert_eq!(named(Role::Mon), ["ping", "mon_getmap", "auth"]);

@@ -6,7 +6,7 @@ mod support;
 
 use base::{AuthName, EntityKind, EntityName, Epoch, Utime, errno};
 use bytes::Bytes;
-use mon::core::turns::{BYTES_A_TURN, WORK_A_TURN};
+use mon::core::intake::turns::{BYTES_A_TURN, WORK_A_TURN};
 use mon::core::{Effect, Event};
 use mon::state::Role;
 use serde_json::{Value, json};

@@ -6,7 +6,7 @@
 mod support;
 
 use base::{OsdId, PgId, Utime};
-use mon::core::turns::{BYTES_A_TURN, WORK_A_TURN};
+use mon::core::intake::turns::{BYTES_A_TURN, WORK_A_TURN};
 use serde_json::{Value, json};
 use support::*;
 use wire::msg::*;

@@ -1,4 +1,4 @@
-//! Commands of the balancer. The run is in `core::balance`, the optimizer in `mgr::balance`.
+//! Commands of the balancer. The run is in `core::pool::balance`, the optimizer in `mgr::balance`.
 
 use super::{
     Cmd, CommandEffect, CommandOutcome, Ctx, Refused, Res, cmd, committed, flag as cf, invalid, plain, refuse,

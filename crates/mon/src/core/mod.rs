@@ -4,56 +4,32 @@
 //! collected in one [`Pending`]; [`MonCore::flush`], called once per turn of the reactor, turns it into a transaction
 //! on the state store. While that is in flight, messages that change something wait in order; queries are answered
 //! from the committed state. No client is told of a change before it is durable.
+//!
+//! | room | what |
+//! |---|---|
+//! | [`session`] | who may open a session and what it may do; keys, ids and proofs of handshakes |
+//! | [`intake`] | messages that wait for their turn or for a commit |
+//! | `commands` | from a command's message to its answer, and the audit log |
+//! | `propose` | from pending changes to durable ones |
+//! | `reply` | queries, subscriptions, reads of old records |
+//! | [`osd`], [`pool`], [`fs`], [`mgr`] | messages and rules of OSDs, pools, MDS daemons and managers |
+//! | `tick` | changes that time alone brings about |
+//! | [`start`] | the state of a new process, from its records |
+//! | [`quorum`], [`relay`] | several monitors that share a state: who leads, and sessions that others relay |
 
-pub mod advance;
-mod audit;
-mod auth_host;
-mod awaited;
-pub mod balance;
-mod batch;
-pub mod clocks;
 mod commands;
-mod commit;
-mod credentials;
-pub mod cuts;
-mod deferred;
-mod devices;
-mod elsewhere;
-mod failure;
-mod fetch;
-pub mod follow;
-pub mod front;
 pub mod fs;
-mod global_id;
-pub(crate) mod growth;
-mod health_log;
-mod isolate;
-mod listings;
-pub mod load;
-mod made;
-pub mod member;
-pub(crate) mod mgr;
-pub mod mgr_commands;
-mod osd;
-mod overrides;
-mod perf;
-pub(crate) mod pg_num;
-mod poolop;
+pub mod intake;
+pub mod mgr;
+pub mod osd;
+pub mod pool;
 mod propose;
-mod purged;
-mod query;
-pub mod reading;
+pub mod quorum;
 pub mod relay;
-mod requests;
-mod revoke;
-pub mod rights;
-mod scrub;
+mod reply;
 pub mod session;
-mod subscribe;
+pub mod start;
 mod tick;
-pub mod turns;
-mod waiter;
-mod writer;
 
 use std::collections::BTreeMap;
 
@@ -61,17 +37,17 @@ use crate::core::session::{Peer, Session};
 use crate::state::ops::OpTracker;
 use crate::state::{ClusterState, ConnKey, Pending, Role};
 use base::{EntityKind, Mono, Now, OsdId};
-use credentials::Credentials;
-use deferred::Deferred;
-use failure::FailureReports;
-use requests::Requests;
-use rights::{AtMonitor, Right};
+use intake::deferred::Deferred;
+use osd::failure::FailureReports;
+use propose::waiter::Waiter;
+use propose::writer::Writer;
+use reply::requests::Requests;
+use session::credentials::Credentials;
+use session::rights::{AtMonitor, Right};
 use state::{Op, Request};
-use waiter::Waiter;
 use wire::{Message, WireMessage};
-use writer::Writer;
 
-pub use auth_host::MonAuthHost;
+pub use session::auth_host::MonAuthHost;
 
 /// Most host jobs that one session may have in flight.
 const JOBS: usize = 64;
@@ -134,7 +110,7 @@ struct Intake {
     /// Messages whose answers wait for the proposal under construction.
     contributors: Vec<(ConnKey, Message)>,
     /// Messages that wait for their turn.
-    turns: turns::Turns,
+    turns: intake::turns::Turns,
     /// Lines of the cluster log that senders may repeat.
     log_known: crate::state::log::Known,
     /// Time of the last service map sent, and whether it has changed since.
@@ -147,11 +123,11 @@ struct Answers {
     /// Answers that wait for the commit of the proposal under construction.
     waiters: Vec<Waiter>,
     /// Commands whose output is made in pieces.
-    listings: listings::Listings,
+    listings: commands::listings::Listings,
     /// Messages that are encoded already.
-    made: made::Made,
+    made: reply::made::Made,
     /// Clients that wait for an OSD.
-    awaited: awaited::Awaited,
+    awaited: reply::awaited::Awaited,
 }
 
 /// The state machine of the monitor and manager roles. Each field is a part, which owns its fields.
@@ -163,14 +139,14 @@ pub struct MonCore {
     intake: Intake,
     answers: Answers,
     requests: Requests,
-    refusals: audit::Refusals,
+    refusals: commands::audit::Refusals,
     sessions: BTreeMap<ConnKey, Session>,
-    leaving: revoke::Leaving,
+    leaving: session::revoke::Leaving,
     credentials: Credentials,
     failures: FailureReports,
     liveness: osd::Liveness,
     creating_targets: osd::CreatingTargets,
-    merges: BTreeMap<base::PoolId, pg_num::Merges>,
+    merges: BTreeMap<base::PoolId, pool::pg_num::Merges>,
     mgr_watch: mgr::MgrWatch,
     mds_watch: fs::MdsWatch,
     effects: Vec<Effect>,
@@ -267,7 +243,7 @@ impl MonCore {
     /// Handles a message: checks the sender's right, defers it if it must wait for a commit, then dispatches it.
     fn message(&mut self, c: ConnKey, m: Message) {
         let Some(role) = self.sessions.get(&c).map(|s| s.role) else { return };
-        let Some(row) = rights::row(role, m.header.kind) else {
+        let Some(row) = session::rights::row(role, m.header.kind) else {
             return tracing::debug!("mon: message {} from {} is not for this role", m.header.kind, self.who(c));
         };
         if !self.may(c, row.right, row.name) {

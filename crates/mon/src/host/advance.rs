@@ -11,8 +11,8 @@ use state::{Compare, Op, Outcome, Txn, Write};
 use super::archive::Place;
 use super::mkfs::{MkfsOptions, mkfs};
 use super::{MonError, STATE_FILE, Store};
-use crate::core::advance::{self, Advance};
-use crate::core::load;
+use crate::core::start::advance::{self, Advance};
+use crate::core::start::load;
 use crate::state::records::key;
 
 /// Makes the writes of an advance. Error: a monitor leads, there is no cluster, or the store fails.

@@ -29,7 +29,7 @@ use state::{Compare, Entry, MAX_TXN_BYTES, Op, Outcome, Range, Txn, Write as Cha
 use wire::Decode as _;
 
 use super::{MonError, STATE_FILE, Store};
-use crate::core::load::{LoadError, check_format};
+use crate::core::start::load::{LoadError, check_format};
 use crate::state::AuthEntry;
 use crate::state::records::key;
 

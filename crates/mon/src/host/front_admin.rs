@@ -14,8 +14,8 @@ use wire::msg::{MCommand, MCommandReply, MPing};
 use wire::{Features, Message, WireMessage as _};
 
 use super::admin;
-use crate::core::front::Replica;
-use crate::core::member::Presence;
+use crate::core::quorum::front::Replica;
+use crate::core::quorum::member::Presence;
 use crate::core::session::Peer;
 use crate::state::Role;
 use crate::state::access::Principal;

@@ -25,9 +25,9 @@ use super::front_admin::{FrontAdmin, Seen};
 use super::listen::Listening;
 use super::membership::{self, Standing};
 use super::{MonError, MonRunOptions, Store, serve};
-use crate::core::follow::{Follower, Output as Followed};
-use crate::core::front::{FrontAuth, FrontIds, Replica};
-use crate::core::member::{LEASE, Member, Presence};
+use crate::core::quorum::follow::{Follower, Output as Followed};
+use crate::core::quorum::front::{FrontAuth, FrontIds, Replica};
+use crate::core::quorum::member::{LEASE, Member, Presence};
 use crate::core::relay::{Front, FrontEffect, PATIENCE};
 use crate::state::Role;
 

@@ -19,8 +19,8 @@ use tokio::sync::{Notify, oneshot, watch};
 
 use super::many::AGAIN;
 use super::{MonError, Store};
-use crate::core::follow::UNREADABLE_MAX;
-use crate::core::member::{Member, Output, Presence};
+use crate::core::quorum::follow::UNREADABLE_MAX;
+use crate::core::quorum::member::{Member, Output, Presence};
 
 /// Interval of membership checks.
 const TICK: Duration = Duration::from_millis(100);
@@ -271,7 +271,7 @@ async fn give_back(store: &mut Store, lease: LeaseId) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::member::LEASE;
+    use crate::core::quorum::member::LEASE;
     use base::EntityAddr;
 
     fn runtime() -> tokio::runtime::Runtime {

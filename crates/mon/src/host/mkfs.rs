@@ -14,7 +14,7 @@ use state::etcd::EtcdOptions;
 use state::{Op, Outcome};
 
 use super::{MonError, STATE_FILE, Store};
-use crate::core::load::NewCluster;
+use crate::core::start::load::NewCluster;
 use crate::state::AuthEntry;
 use crate::state::records::key;
 

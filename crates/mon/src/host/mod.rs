@@ -38,9 +38,9 @@ use state::etcd::{EtcdOptions, EtcdStore};
 use state::{Entry, Event, Op, Outcome, Range, Reply, Request, StateError, StateStore};
 use tokio::sync::Notify;
 
-use crate::core::load::{self, LoadError, Setup};
-use crate::core::member::Presence;
-use crate::core::reading::{Reading, Step};
+use crate::core::quorum::member::Presence;
+use crate::core::start::load::{self, LoadError, Setup};
+use crate::core::start::reading::{Reading, Step};
 use crate::core::{self, MonAuthHost, MonCore};
 use crate::state::options::MonOptions;
 use bridge::{Bridge, RoleHandler};
@@ -410,7 +410,7 @@ impl Serving<'_> {
             auth_client: None,
             limits: Limits { frames: msgr::FrameLimits::control_plane(), ..Limits::default() },
         };
-        let role = core::load::role_of(kind);
+        let role = core::start::load::role_of(kind);
         self.net.endpoint(config, Rc::new(RoleHandler::new(Rc::clone(&self.bridge), role)))
     }
 

@@ -1,4 +1,4 @@
-//! The cut links between OSDs; `core::cuts` finds them.
+//! The cut links between OSDs; `core::osd::cuts` finds them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

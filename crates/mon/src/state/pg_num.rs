@@ -1,4 +1,4 @@
-//! Changes of a pool's number of PGs, one step each. `core::pg_num` has their order.
+//! Changes of a pool's number of PGs, one step each. `core::pool::pg_num` has their order.
 
 use base::Epoch;
 use cluster::PgPool;

@@ -14,7 +14,7 @@ use wire::types::{INLINE_DATA, MdsHealth, MdsHealthMetric, MdsInfo, MdsMap, Text
 use wire::{Encode, Features, WireMessage};
 
 use crate::core::MonCore;
-use crate::core::waiter::Waiter;
+use crate::core::propose::waiter::Waiter;
 use crate::state::ConnKey;
 use crate::state::fs::edit::FsEdit;
 use crate::state::fs::map::{self, NO_FS};

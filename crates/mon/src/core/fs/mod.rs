@@ -23,7 +23,7 @@ use base::Epoch;
 use bytes::Bytes;
 
 use super::MonCore;
-use super::batch::Batch;
+use super::propose::batch::Batch;
 use crate::state::Pending;
 use crate::state::fs::map;
 use crate::state::records::{key, value};

@@ -9,7 +9,7 @@ use wire::WireMessage;
 use wire::msg::MRemoveSnaps;
 
 use crate::core::MonCore;
-use crate::core::waiter::Waiter;
+use crate::core::propose::waiter::Waiter;
 use crate::state::ConnKey;
 
 /// Largest snapshot id (`CEPH_MAXSNAP`).

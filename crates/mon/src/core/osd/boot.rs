@@ -9,7 +9,7 @@ use wire::msg::{MOsdBoot, MOsdMarkMeDead, MOsdMarkMeDown, PeerVersions};
 use wire::{Features, Message, WireMessage};
 
 use super::super::MonCore;
-use super::super::waiter::Waiter;
+use crate::core::propose::waiter::Waiter;
 use crate::state::ConnKey;
 use crate::state::log::Prio;
 

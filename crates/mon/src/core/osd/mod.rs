@@ -3,6 +3,10 @@
 //! A message counts only on the OSD's own session (its first, short session announces a client). Most also need the
 //! map to show that instance up, with the session's addresses.
 
+pub mod cuts;
+pub(super) mod failure;
+pub(super) mod overrides;
+
 mod boot;
 mod creating;
 mod liveness;
@@ -18,7 +22,7 @@ use cluster::OsdXinfo;
 use cluster::osdmap::osd_state;
 
 use super::MonCore;
-use super::waiter::Waiter;
+use super::propose::waiter::Waiter;
 use crate::state::{ConnKey, osd};
 
 impl MonCore {

@@ -1,0 +1,23 @@
+//! Marks OSDs out whose devices are expected to fail, every `mgr/devicehealth/sleep_interval`. The rules are in
+//! `command::device_life`.
+
+use crate::command::device_life::{heal, interval};
+use crate::core::MonCore;
+use std::time::Duration;
+
+/// Time after which the options are looked at again while devices are not judged.
+const LOOK: Duration = Duration::from_secs(60);
+
+impl MonCore {
+    /// Looks at the devices if it is time.
+    pub(in crate::core) fn tick_devices(&mut self) {
+        if self.now.mono < self.ticks.devices {
+            return;
+        }
+        let every = interval(&self.state);
+        self.ticks.devices = self.now.mono + every.map_or(LOOK, Duration::from_secs);
+        if every.is_some() {
+            heal(&self.state, &mut self.pending, self.now);
+        }
+    }
+}

@@ -1,0 +1,398 @@
+//! Sessions of the manager role, in which OSDs report their PGs (their data is in [`::mgr::Manager`]), and the
+//! monitor's side of a separate manager, where one is configured.
+
+pub mod commands;
+pub(super) mod devices;
+pub(super) mod perf;
+
+use std::time::Duration;
+
+use base::{EntityKind, Mono, OsdId};
+use bytes::Bytes;
+use wire::Message;
+use wire::msg::{MMgrBeacon, MMgrClose, MMgrDigest, MMgrMap, MMgrOpen, MMgrReport, MMonMgrReport, MPgStats};
+use wire::types::{MgrMap, MgrStandbyInfo};
+
+use super::MonCore;
+use super::session::Session;
+use super::session::rights::AtManager;
+use crate::state::ConnKey;
+use crate::state::log::{LogEntry, Prio};
+use ::mgr::manager::{Daemon, Reporter};
+
+/// Longest name of a service or daemon, in bytes.
+const MAX_SERVICE_NAME: usize = 1024;
+/// Most sessions of one entity that report a service or daemon.
+const MAX_SERVICES_OF_ENTITY: usize = 256;
+/// Shortest time between two service maps sent to subscribers.
+const SERVICES_APART: Duration = Duration::from_secs(1);
+/// The release whose list of modules a separate manager looks up.
+const RELEASE: u32 = 16;
+/// Modules that a separate manager always runs. The autoscaler is left out, because the monitor changes numbers of
+/// PGs.
+const ALWAYS_ON: [&str; 10] = [
+    "balancer",
+    "crash",
+    "devicehealth",
+    "orchestrator",
+    "pg_autoscaler",
+    "progress",
+    "rbd_support",
+    "status",
+    "telemetry",
+    "volumes",
+];
+/// Silence after which a separate manager is replaced (`mon_mgr_beacon_grace`).
+const BEACON_GRACE: Duration = Duration::from_secs(30);
+/// Interval of digests to a separate manager (`mon_mgr_digest_period`).
+const DIGEST_PERIOD: Duration = Duration::from_secs(5);
+
+/// Times of the separate manager.
+#[derive(Debug)]
+pub(super) struct MgrWatch {
+    /// Time of its last beacon; `None` after it was replaced.
+    beacon: Option<Mono>,
+    /// Time of the last digest sent to it.
+    digest_sent: Option<Mono>,
+}
+
+impl MgrWatch {
+    /// The watch of a process that starts at `now`, from which the manager has the full grace.
+    pub(super) fn new(now: Mono) -> Self {
+        Self { beacon: Some(now), digest_sent: None }
+    }
+
+    fn heard(&mut self, now: Mono) {
+        self.beacon = Some(now);
+    }
+
+    fn is_silent(&self, now: Mono) -> bool {
+        self.beacon.is_some_and(|t| now.since(t) > BEACON_GRACE)
+    }
+
+    fn forget(&mut self) {
+        self.beacon = None;
+    }
+
+    /// True if digests are due, which then count as sent.
+    fn takes_digest(&mut self, now: Mono) -> bool {
+        let due = self.digest_sent.is_none_or(|t| now.since(t) >= DIGEST_PERIOD);
+        if due {
+            self.digest_sent = Some(now);
+        }
+        due
+    }
+}
+
+impl MonCore {
+    /// Puts the address of a module into the manager map, or takes it out.
+    pub(super) fn offer(&mut self, module: &str, uri: Option<String>) {
+        if self.writer.is_busy() || self.state.options.external_mgr {
+            return;
+        }
+        let m = self.pending.mgrmap_mut(&self.state);
+        match uri {
+            Some(uri) => _ = m.services.insert(module.to_owned(), uri),
+            None => _ = m.services.remove(module),
+        }
+    }
+
+    /// Stores values of a module together, if none of them is there.
+    pub(super) fn keep(&mut self, values: [(&'static str, Bytes); 2]) {
+        if self.writer.is_busy() || values.iter().any(|(k, _)| self.pending.kv(&self.state, k).is_some()) {
+            return;
+        }
+        for (key, value) in values {
+            self.pending.kv.insert(key.to_owned(), Some(value));
+        }
+    }
+
+    pub(super) fn mgr_opened(&mut self, c: ConnKey) {
+        tracing::debug!("mgr: session with {}", self.who(c));
+    }
+
+    pub(super) fn mgr_message(&mut self, c: ConnKey, m: Message) -> wire::codec::Result<()> {
+        match AtManager::decode(&m)? {
+            Some(AtManager::MMgrOpen(x)) => self.mgr_open(c, &x),
+            Some(AtManager::MMgrReport(x)) => self.mgr_report(c, &x),
+            Some(AtManager::MPgStats(x)) => self.pg_stats(c, &x),
+            Some(AtManager::MMgrClose(x)) => self.mgr_close(c, &x),
+            Some(AtManager::MMgrCommand(x)) => self.mgr_command(c, m, *x),
+            Some(AtManager::MCommand(x)) => self.tell_command(c, m, *x),
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Registers a daemon or service that begins to report. A daemon must announce the kind it authenticated as. A
+    /// service that another entity has registered stays that entity's while its session is open.
+    fn mgr_open(&mut self, c: ConnKey, m: &MMgrOpen) {
+        let Some(s) = self.sessions.get(&c) else { return };
+        let kind = s.principal.who.kind;
+        let service = if m.service_name.is_empty() { kind.word().to_owned() } else { m.service_name.clone() };
+        let named = EntityKind::from_word(&service);
+        if m.service_name.len() > MAX_SERVICE_NAME || m.daemon_name.len() > MAX_SERVICE_NAME {
+            return self.close(c, "the name of its service is too long".into());
+        }
+        if named.is_some_and(|k| k != kind) {
+            return tracing::warn!(
+                "mgr: refusing reports of {} as a {service}: its key belongs to another kind of entity",
+                self.who(c)
+            );
+        }
+        let daemon = (service, m.daemon_name.clone());
+        let name = s.principal.who.name.clone();
+        let theirs = |x: &Session| x.mgr_daemon.as_ref() == Some(&daemon) && x.principal.who.name != name;
+        if self.sessions.values().any(theirs) {
+            let (service, daemon) = daemon;
+            return tracing::warn!(
+                "mgr: refusing reports of {} as {service} {daemon}: another entity reports it",
+                self.who(c)
+            );
+        }
+        let of_entity = |x: &&Session| x.mgr_daemon.is_some() && x.principal.who.name == name;
+        if s.mgr_daemon.is_none() && self.sessions.values().filter(of_entity).count() >= MAX_SERVICES_OF_ENTITY {
+            return self.close(c, "its entity reports too many services".into());
+        }
+        if s.mgr_daemon.as_ref().is_some_and(|d| *d != daemon) {
+            self.close_service(c);
+        }
+        let Some(s) = self.sessions.get_mut(&c) else { return };
+        s.mgr_daemon = Some(daemon.clone());
+        let (gid, addr) = (s.principal.who.global_id, s.addrs.0.first().copied().unwrap_or_default());
+        if let Some((metadata, status)) = &m.service_daemon {
+            let d = Daemon { service: &daemon.0, name: &daemon.1, gid };
+            if self.state.mgr.open_service(d, addr, metadata, status, self.now.wall) {
+                self.publish_servicemap();
+            }
+        }
+        self.configure(c);
+    }
+
+    /// Handles the closing of a report session, which can close only its own service.
+    fn mgr_close(&mut self, c: ConnKey, m: &MMgrClose) {
+        let Some(s) = self.sessions.get(&c) else { return };
+        let service = if m.service_name.is_empty() { s.principal.who.kind.word() } else { &m.service_name };
+        let own = s.mgr_daemon.as_ref().is_some_and(|(s, d)| s == service && *d == m.daemon_name);
+        if !own {
+            tracing::debug!(
+                "mgr: ignoring a close by {} of {} {}: another session reports it",
+                self.who(c),
+                service,
+                m.daemon_name
+            );
+        } else {
+            self.close_service(c);
+        }
+        // The daemon waits for this answer before it exits.
+        self.reply(c, 0, m);
+    }
+
+    /// Removes the service of a session, unless a newer session of its entity reports the same service.
+    pub(super) fn close_service(&mut self, c: ConnKey) {
+        let Some(s) = self.sessions.get_mut(&c) else { return };
+        let registered = s.service_daemon();
+        let gid = s.principal.who.global_id;
+        let Some(daemon) = s.mgr_daemon.take() else { return };
+        if registered.is_none() || self.sessions.values().any(|x| x.mgr_daemon.as_ref() == Some(&daemon)) {
+            return;
+        }
+        let d = Daemon { service: &daemon.0, name: &daemon.1, gid };
+        if self.state.mgr.close_service(d, self.now.wall) {
+            self.publish_servicemap();
+        }
+    }
+
+    /// Sends the service map to its subscribers, at once or when the last one is a second old.
+    pub(super) fn publish_servicemap(&mut self) {
+        let now = self.now.mono;
+        if self.intake.services_sent.0.is_some_and(|t| now.since(t) < SERVICES_APART) {
+            self.intake.services_sent.1 = true;
+            return;
+        }
+        self.intake.services_sent = (Some(now), false);
+        self.send_servicemap();
+    }
+
+    /// Sends a service map that had to wait.
+    pub(super) fn tick_services(&mut self) {
+        if self.intake.services_sent.1 {
+            self.publish_servicemap();
+        }
+    }
+
+    fn mgr_report(&mut self, c: ConnKey, m: &MMgrReport) {
+        let Some(s) = self.sessions.get(&c) else { return };
+        let service = s.service_daemon();
+        let from = match (s.osd(), &service) {
+            (Some(osd), _) => Reporter::Osd(osd),
+            _ if s.principal.who.name.kind == EntityKind::MDS => Reporter::Mds(&s.principal.who.name.id),
+            (None, Some((service, name))) => {
+                Reporter::Service(Daemon { service, name, gid: s.principal.who.global_id })
+            }
+            (None, None) => return,
+        };
+        self.state.mgr.report(from, c, m, self.now);
+    }
+
+    fn pg_stats(&mut self, c: ConnKey, m: &MPgStats) {
+        let Some(osd) = self.sessions.get(&c).and_then(super::session::Session::osd) else { return };
+        if m.fsid != self.state.fsid || !self.is_known(osd) {
+            return;
+        }
+        let map = std::sync::Arc::clone(&self.state.osdmap);
+        self.state.mgr.pg_stats(osd, m, &map, self.now);
+    }
+
+    fn is_known(&self, osd: OsdId) -> bool {
+        self.state.osdmap.exists(osd)
+    }
+
+    // A separate manager
+
+    pub(super) fn mgr_beacon(&mut self, c: ConnKey, m: MMgrBeacon) {
+        let Some(s) = self.sessions.get(&c) else { return };
+        if m.fsid != self.state.fsid {
+            return;
+        }
+        if m.gid != s.principal.who.global_id || m.name != s.principal.who.name.id {
+            return tracing::warn!(
+                "mon: ignoring a beacon of {} in the name of mgr.{} ({})",
+                self.who(c),
+                m.name,
+                m.gid
+            );
+        }
+        if !self.state.options.external_mgr {
+            tracing::warn!("mon: ignoring a beacon of manager {}: the built-in one is active", self.who(c));
+            return;
+        }
+        let map = self.pending.mgrmap(&self.state).clone();
+        let mut next = MgrMap { ..map.clone() };
+        if map.active_gid == m.gid || map.active_gid == 0 {
+            self.state.separate_mgr.metadata = m.metadata;
+        }
+        if map.active_gid == m.gid {
+            self.take_mgr_commands(&m.command_descs);
+            let asks = map.available && m.available && self.asks_for_mgr_commands();
+            next.active_addrs = m.server_addrs;
+            next.available = m.available && !asks;
+            next.services = m.services;
+            next.active_mgr_features = m.mgr_features;
+            next.clients = m.clients;
+            next.client_names = m.client_names;
+            next.available_modules = m.modules;
+            self.mgr_watch.heard(self.now.mono);
+        } else if map.active_gid == 0 || (map.active_name == m.name && !m.available) {
+            // It tells its commands once it is available.
+            self.state.separate_mgr.is_to_be_asked = false;
+            self.state.separate_mgr.commands.clear();
+            next.active_gid = m.gid;
+            next.active_name = m.name.clone();
+            next.active_addrs = m.server_addrs;
+            next.available = false;
+            next.active_change = self.now.wall;
+            next.available_modules = m.modules;
+            next.standbys.remove(&m.gid);
+            next.always_on_modules.insert(RELEASE, ALWAYS_ON.iter().map(|m| (*m).to_owned()).collect());
+            self.mgr_watch.heard(self.now.mono);
+            let line = format!("Activating manager daemon {}", m.name);
+            self.pending.log(&self.state, self.now, Prio::INFO, "cluster", line);
+        } else if m.available {
+            // The manager believes it is active and is not; an empty map makes it restart.
+            self.reply(c, 0, &MMgrMap { map: MgrMap::default() });
+            return;
+        } else {
+            let info = MgrStandbyInfo {
+                gid: m.gid,
+                name: m.name,
+                available_modules: m.modules,
+                mgr_features: m.mgr_features,
+                ..MgrStandbyInfo::default()
+            };
+            next.standbys.insert(m.gid, info);
+        }
+        if next != map {
+            *self.pending.mgrmap_mut(&self.state) = MgrMap { epoch: self.state.mgrmap.epoch.next(), ..next };
+        }
+    }
+
+    /// Sends the line on PGs and space that Ceph's manager logs every two seconds. Subscribers of the log at that
+    /// level get it; it is not stored.
+    pub(super) fn tick_pgmap_line(&mut self) {
+        let who: Vec<ConnKey> =
+            self.sessions.iter().filter(|(_, s)| s.subs.contains_key("log-debug")).map(|(c, _)| *c).collect();
+        if who.is_empty() || self.state.options.external_mgr {
+            return;
+        }
+        let (stats, mgr) = (&self.state.mgr.stats, &self.state.mgrmap);
+        let line = LogEntry {
+            name: base::AuthName { kind: EntityKind::MGR, id: mgr.active_name.clone() },
+            rank: base::EntityName::new(EntityKind::MGR, mgr.active_gid as i64),
+            addrs: mgr.active_addrs.clone(),
+            stamp: self.now.wall,
+            seq: self.state.log.next,
+            prio: Prio::DEBUG.0,
+            msg: format!("pgmap v{}: {}", stats.version, crate::command::status::pgmap_text(stats, &self.state.osdmap))
+                .into(),
+            channel: "cluster".to_owned(),
+        };
+        self.state.log.skip();
+        self.publish_log(&[line]);
+    }
+
+    /// Drops a separate manager that fell silent, and sends digests.
+    pub(super) fn tick_mgr(&mut self) {
+        if !self.state.options.external_mgr {
+            return;
+        }
+        let now = self.now.mono;
+        if self.mgr_watch.is_silent(now) && self.state.mgrmap.active_gid != 0 {
+            self.mgr_watch.forget();
+            self.state.mgr.stats.drop_digest();
+            self.state.separate_mgr.checks.clear();
+            self.state.separate_mgr.commands.clear();
+            let name = self.state.mgrmap.active_name.clone();
+            let wall = self.now.wall;
+            let next = self.pending.mgrmap_mut(&self.state);
+            next.active_gid = 0;
+            next.available = false;
+            next.active_name = String::new();
+            next.active_addrs = base::AddrVec::default();
+            next.active_change = wall;
+            let line = format!("Manager daemon {name} is unresponsive");
+            self.pending.log(&self.state, self.now, Prio::WARN, "cluster", line);
+        }
+        if self.mgr_watch.takes_digest(now) {
+            let subscribers: Vec<ConnKey> =
+                self.sessions.iter().filter(|(_, s)| s.subs.contains_key("mgrdigest")).map(|(c, _)| *c).collect();
+            for c in subscribers {
+                self.check_mgr_digest(c);
+            }
+        }
+    }
+
+    pub(super) fn check_mgr_digest(&mut self, c: ConnKey) {
+        let json = |prefix: &str, me: &mut Self| -> Bytes {
+            let cmd = serde_json::json!({ "prefix": prefix, "format": "json" }).to_string();
+            let Some(mut info) = me.sessions.get(&c).map(|s| s.info(super::Role::Mon)) else { return Bytes::new() };
+            info.principal.access = crate::state::access::Access::all();
+            me.read_command(&info, &[cmd])
+        };
+        let mon_status_json = json("quorum_status", self);
+        let health_json = json("health", self);
+        self.reply(c, 0, &MMgrDigest { mon_status_json, health_json });
+    }
+
+    pub(super) fn mgr_report_to_mon(&mut self, c: ConnKey, m: &MMonMgrReport) {
+        if !self.state.options.external_mgr || m.gid != self.state.mgrmap.active_gid {
+            return;
+        }
+        self.state.separate_mgr.checks.clone_from(&m.health_checks.checks);
+        match self.state.mgr.take_digest(m, self.now) {
+            Ok(true) => self.publish_servicemap(),
+            Ok(false) => {}
+            Err(e) => self.close(c, e.to_string()),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The balancer's run: it gathers the placement of all PGs in steps, chooses moves, and changes the map.
+//!
+//! Every `mgr/balancer/sleep_interval` it begins anew, unless it found nothing to do under the present map. It waits
+//! while PGs are unknown, inactive or degraded, or `target_max_misplaced_ratio` of all objects is misplaced. The
+//! optimizer is `mgr::balance`, its rules are in `state::balance`; the commands are in `command::balancer`.
+//!
+//! Invariant: a tick places at most `PGS_A_TICK` PGs.
+
+use crate::command::rehearse_steps::KEY as REHEARSED;
+use crate::core::MonCore;
+use crate::state::balance::{carry_out, choose, may_balance, options, shard_bytes};
+use crate::state::log::Prio;
+use base::errno;
+use mgr::balance::{Balancer, CREATED, Gather};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// PGs placed in one tick; each takes some 10 microseconds.
+const PGS_A_TICK: usize = 2048;
+/// Time since an OSD came up, went down, in or out, before which the balancer moves nothing; less with shorter pauses
+/// between its runs.
+const SETTLE: Duration = Duration::from_secs(60);
+/// Time after which an inactive balancer looks at its options again.
+const LOOK: Duration = Duration::from_secs(5);
+/// The result while a rehearsed change is not committed: a move would stand in the way of its undo.
+const WAITS: &str = "A rehearsed change is carried out and not committed";
+
+impl MonCore {
+    /// Runs the balancer if it is time, or goes on gathering.
+    pub(in crate::core) fn tick_balance(&mut self) {
+        if self.state.options.external_mgr {
+            return;
+        }
+        let mut b = std::mem::take(&mut self.state.mgr.balancer);
+        self.run_balance(&mut b);
+        self.state.mgr.balancer = b;
+    }
+
+    fn run_balance(&mut self, b: &mut Balancer) {
+        let (map, now) = (Arc::clone(&self.state.osdmap), self.now);
+        if b.gather.is_none() && now.mono < b.next {
+            return;
+        }
+        let options = options(&self.state);
+        if b.gather.is_none() {
+            // An operator may be at work: what moves now may have to move back.
+            let changed = map.last_up_change.max(map.last_in_change).to_unix();
+            if let Some(wait) =
+                now.wall.to_unix().checked_sub(changed).and_then(|age| SETTLE.min(options.sleep).checked_sub(age))
+                && !wait.is_zero()
+            {
+                b.next = now.mono + wait;
+                return;
+            }
+            b.next = now.mono + if options.active { options.sleep } else { LOOK };
+            let rests = b.rests.as_ref().is_some_and(|(e, o)| *e == map.epoch && *o == options);
+            if !options.active || rests || !options.permits(now.wall) {
+                return;
+            }
+            (b.last_started, b.began) = (now.wall, now.mono);
+            b.gather = Some(Gather::default());
+        }
+        let done = if self.state.kv.contains_key(REHEARSED) {
+            Err((errno::EAGAIN, format!("{WAITS}; see `belemnite rehearse status`")))
+        } else if let Err(e) = may_balance(&self.state, &options) {
+            Err(e)
+        } else {
+            let Some(g) = b.gather.as_mut() else { return };
+            if !g.step(&map, PGS_A_TICK) {
+                return;
+            }
+            let gathered = b.gather.take().unwrap_or_default();
+            let mut spread = gathered.finish(&map, |id, p| shard_bytes(&self.state, id, p));
+            let pools = options.pools.iter().copied().filter(|p| map.pool(*p).is_some()).collect();
+            choose(&self.state, &options, &mut spread, &pools)
+        };
+        b.gather = None;
+        b.last_duration = Some(now.mono.since(b.began));
+        match done {
+            Ok(plan) => {
+                let n = carry_out(&self.state, &mut self.pending, &plan);
+                (b.result, b.even, b.rests) = (CREATED.to_owned(), false, None);
+                let line = format!("balancer: moves {} shards of {n} placement groups", plan.moves.len());
+                self.pending.log(&self.state, self.now, Prio::INFO, "cluster", line);
+            }
+            Err((rc, text)) => {
+                b.even = rc == errno::EALREADY;
+                b.rests = b.even.then(|| (map.epoch, options));
+                b.result = text;
+            }
+        }
+    }
+}

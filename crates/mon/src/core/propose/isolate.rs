@@ -1,0 +1,126 @@
+//! Proposals with a record that the state store does not take.
+//!
+//! Changes of many senders share a proposal. If one record is too large, each message of the proposal is handled again
+//! in a proposal of its own, and only the one with the record is refused. A record that no message caused is left out.
+//! Records are bounded where they enter; this is for those that no bound foresees, such as keys made of long names.
+
+use base::errno;
+use bytes::Bytes;
+use state::{MAX_KEY, MAX_VALUE};
+
+use super::batch::Batch;
+use super::waiter::Waiter;
+use crate::core::MonCore;
+use crate::state::records::{key, value};
+use crate::state::{ConnKey, Pending};
+use wire::Message;
+
+/// True if the state store takes the record.
+pub(in crate::core) fn fits(k: &[u8], len: usize) -> bool {
+    k.len() <= MAX_KEY && len <= MAX_VALUE
+}
+
+/// The start of a key, for people.
+fn shown(k: &Bytes) -> String {
+    String::from_utf8_lossy(k).chars().take(80).collect::<String>().replace('\0', " ")
+}
+
+impl MonCore {
+    /// True if messages wait for a proposal of their own and it can begin.
+    pub(in crate::core) fn retries(&self) -> bool {
+        !self.intake.alone.is_empty() && !self.writer.is_busy()
+    }
+
+    /// Handles messages that get a proposal of their own, up to the first one that changes something.
+    pub(in crate::core) fn next_alone(&mut self) {
+        while self.pending.is_empty() && self.intake.turns.goes_on() {
+            let ready = std::mem::take(&mut self.answers.waiters);
+            self.run_waiters(ready);
+            self.intake.contributors.clear();
+            let Some((c, m)) = self.intake.alone.pop_front() else { return };
+            self.intake.turns.work(4);
+            self.intake.replaying = true;
+            self.message(c, m);
+            self.intake.replaying = false;
+        }
+    }
+
+    /// Drops a proposal with records that are too large. Its messages are handled again one by one; a single one is
+    /// refused.
+    pub(in crate::core) fn isolate(
+        &mut self,
+        mut changes: Pending,
+        waiters: Vec<Waiter>,
+        mut from: Vec<(ConnKey, Message)>,
+        large: &[Bytes],
+    ) {
+        let what = large.first().map(shown).unwrap_or_default();
+        if changes.global_id_end.is_some() {
+            self.credentials.ids().refused();
+        }
+        self.intake.log_known.proposed();
+        match from.len() {
+            0 => {
+                tracing::error!(record = what, "mon: leaving out a record that the state store would refuse");
+                changes.leave_out(large);
+                self.pending = changes;
+                self.answers.waiters = waiters;
+            }
+            1 => {
+                let (c, _) = from.remove(0);
+                tracing::warn!("mon: refusing a change by {}: record {what} is too large", self.who(c));
+                self.refuse_all(waiters, errno::EFBIG, &format!("the change is too large for the record {what}"));
+            }
+            n => {
+                tracing::warn!(record = what, "mon: a record is too large; {n} messages get proposals of their own");
+                self.intake.alone.extend(from);
+            }
+        }
+    }
+
+    /// Answers the senders of a proposal that is dropped.
+    pub(in crate::core) fn refuse_all(&mut self, waiters: Vec<Waiter>, rc: i32, text: &str) {
+        for w in waiters {
+            match w {
+                Waiter::Command { to, .. } => self.answer_command(&to, rc, text.to_owned(), Bytes::new()),
+                Waiter::PoolOp { conn, tid, .. } => self.answer_pool_op(conn, tid, rc, None),
+                Waiter::Again(c, _) | Waiter::Maps(c, _) | Waiter::Booted(c, ..) | Waiter::Send(c, _) => {
+                    self.close(c, text.to_owned());
+                }
+            }
+        }
+    }
+}
+
+impl Batch {
+    /// Keys of records that the state store does not take.
+    pub(in crate::core) fn too_large(&self) -> Vec<Bytes> {
+        self.writes().filter(|(k, v)| !fits(k, v.map_or(0, Bytes::len))).map(|(k, _)| k.clone()).collect()
+    }
+}
+
+impl Pending {
+    /// Removes the records with these keys.
+    fn leave_out(&mut self, large: &[Bytes]) {
+        let keeps = |k: Bytes| !large.contains(&k);
+        self.auth.retain(|n, _| keeps(key::auth(n)));
+        self.kv.retain(|n, _| keeps(key::named(key::KV, n)));
+        self.mutes.retain(|n, _| keeps(key::named(key::MUTE, n)));
+        self.osd_metadata.retain(|o, _| keeps(key::osd_metadata(*o)));
+        self.mds_metadata.retain(|n, _| keeps(key::numbered(key::MDS_METADATA, *n)));
+        self.config.retain(|k, _| keeps(key::config(k)));
+        self.log.retain(|l| fits(b"", value(l).len()));
+        if large.iter().any(|k| k.starts_with(key::CONFIG_HISTORY.as_bytes())) {
+            self.config.clear();
+        }
+        if self.fsmap.as_ref().is_some_and(|m| !keeps(key::fsmap(m.epoch))) {
+            self.fsmap = None;
+        }
+        if !keeps(Bytes::from_static(key::MGRMAP.as_bytes())) {
+            self.mgrmap = None;
+        }
+        if !keeps(Bytes::from_static(key::MONMAP.as_bytes())) {
+            self.monmap = None;
+        }
+    }
+}
