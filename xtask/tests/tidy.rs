@@ -311,7 +311,7 @@ fn commands_leave_the_format_to_the_renderer() {
     // Names that a command needs to branch on the format: the argument, the parsed format, a query of it.
     let words = ["\"format\"", ".format", "Format::", "Format {", "is_plain(", "structured("];
     // The renderer, and the file that parses a command and passes its format on.
-    let may = ["crates/mon/src/command/render.rs", "crates/mon/src/command/mod.rs"];
+    let may = ["crates/mon/src/command/language/render.rs", "crates/mon/src/command/mod.rs"];
     let all = files("crates/mon/src/command", &[".rs"]);
     assert!(may.iter().all(|f| all.contains_key(*f)), "the renderer was not found");
     let mut found = Vec::new();

@@ -2,7 +2,7 @@
 
 mod support;
 
-use mon::command::sig::Sig;
+use mon::command::language::sig::Sig;
 use mon::command::{Cmd, commands, flag};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -7,7 +7,7 @@ mod support;
 
 use base::rng::Rng;
 use mon::command::commands;
-use mon::command::sig::{Arg, Kind};
+use mon::command::language::sig::{Arg, Kind};
 use mon::state::options::{MonOptions, PoolOptions};
 use serde_json::{Map, Value, json};
 use support::*;

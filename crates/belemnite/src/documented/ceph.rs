@@ -149,7 +149,9 @@ impl Known {
             all.as_object().unwrap().values().map(|c| c["sig"].as_array().unwrap().clone()).collect()
         };
         let of_mon = |told: bool| {
-            use mon::command::{commands, flag::TELL, sig::descriptions};
+            use mon::command::commands;
+            use mon::command::flag::TELL;
+            use mon::command::language::sig::descriptions;
             let all = descriptions(commands().filter(|(_, c)| (c.flags & TELL == TELL) == told).map(|(s, c)| (s, *c)))
                 .compact();
             signatures(serde_json::from_str(&all).unwrap())

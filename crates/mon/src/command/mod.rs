@@ -1,9 +1,9 @@
 //! Commands of the monitor and manager roles: one JSON object, sent by `ceph`, python3-rados and scripts.
 //!
-//! Each module below holds the commands of one family: a table (`COMMANDS`) beside the functions that serve them. A
-//! command goes through these steps:
+//! Each folder below holds the commands on one subject, each file of it a family of them: a table (`COMMANDS`) beside
+//! the functions that serve them. [`language`] has what all of them use. A command goes through these steps:
 //!
-//!  1. *Declared*: a row [`Cmd`] has its signature (words and typed arguments, in the language of [`sig`]), the
+//!  1. *Declared*: a row [`Cmd`] has its signature (words and typed arguments, in the language of [`language::sig`]), the
 //!     service and permission it needs, [`flag`]s, help, and its function. The descriptions for clients, the list in
 //!     the documents and the tests that draw commands are made from the same rows. A new module's table is added to
 //!     `TABLES`.
@@ -14,7 +14,7 @@
 //!  4. *Planned*: the function reads [`ClusterState`] and puts changes into [`Pending`], which the host proposes.
 //!     [`CommandOutcome`] says when the answer is sent: now, after the commit, or once a record was loaded.
 //!  5. *Rendered*: the function gives its answer as a tree and as a text (`Ctx::tree`), or as one of them; `render`
-//!     alone looks at the requested format. Tables are declared by their columns ([`text::Column`]).
+//!     alone looks at the requested format. Tables are declared by their columns ([`language::text::Column`]).
 //!
 //! [`dispatch`] does steps 3 to 5. Status lines and the errno of each failure are Ceph's, since scripts and test
 //! suites match them.
@@ -25,88 +25,43 @@
 //!  3. Every command in the descriptions has its function. A command that this program cannot carry out is refused
 //!     with an errno and a text that says so.
 
-pub mod args;
-pub mod sig;
-pub mod text;
-
 mod auth;
-mod balancer;
 pub(crate) mod config;
-mod config_help;
-mod config_key;
-mod crash;
-mod crush_edit;
-mod crush_rule;
-mod crush_show;
-mod dashboard;
-mod describe;
-mod device;
-pub(crate) mod device_life;
-mod device_light;
-mod df;
+mod crush;
+pub(crate) mod device;
 mod fs;
 mod health;
-mod hold;
-pub(crate) mod listing;
-mod lockbox;
-mod log;
+pub mod language;
 mod mgr;
-mod modules;
-mod mon;
-mod mon_elect;
-mod osd_df;
-mod osd_life;
-mod osd_map;
-mod osd_misc;
-mod osd_report;
-mod osd_safe;
-mod osd_show;
-mod osd_tree;
-mod osd_upmap;
-mod outcome;
-mod pg_getmap;
-mod pg_show;
+pub(crate) mod mon;
+mod osd;
+mod pg;
 pub(crate) mod pool;
-mod pool_app;
-mod pool_make;
-mod pool_set;
-mod pool_snap;
-mod profile;
-mod rbd;
 pub(crate) mod rehearse;
-pub(crate) mod rehearse_steps;
-mod render;
-mod reweight;
-mod scrub;
-mod secret;
-pub(crate) mod status;
-mod tell;
-mod tell_mgr;
-pub(crate) mod versions;
 
+pub(crate) use self::mgr::rbd::MODULE as IMAGES_MODULE;
 pub use cluster::{option_table, units};
 pub(crate) use fs::volume::mon_addrs;
 pub(crate) use health::health_word_of;
 pub use health::{Check, Checks, Severity, checks, ended_mutes, health_word};
-pub use outcome::{CommandEffect, CommandOutcome, HostJob, When};
-pub use pool_make::REPLICATION;
-pub(crate) use rbd::MODULE as IMAGES_MODULE;
-pub use render::Format;
-pub(crate) use versions::VERSION;
+pub use language::outcome::{CommandEffect, CommandOutcome, HostJob, When};
+pub use language::render::Format;
+pub(crate) use mon::versions::VERSION;
+pub use pool::make::REPLICATION;
 
 use crate::json::J;
 use crate::obj;
 use crate::state::access::Principal;
 use crate::state::ops::OpTracker;
 use crate::state::{ClusterState, Pending, Role, SessionInfo};
-use args::{Args, Given};
 use base::{Now, errno};
 use bytes::Bytes;
 use cluster::caps::Need;
 use cluster::{Incremental, OsdMap};
-pub(crate) use osd_map::has_twice;
-use render::plain;
-use sig::Sig;
+use language::args::{Args, Given};
+use language::render::plain;
+use language::sig::Sig;
+pub(crate) use osd::map::has_twice;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
@@ -148,7 +103,7 @@ fn refuse<T>(rc: i32, rs: impl Into<String>) -> Res<T> {
 /// One row of the command tables.
 #[derive(Clone, Copy, Debug)]
 pub struct Cmd {
-    /// Signature, in the language of [`sig`].
+    /// Signature, in the language of [`language::sig`].
     pub sig: &'static str,
     /// One line of help.
     pub help: &'static str,
@@ -195,10 +150,10 @@ impl Cmd {
     pub fn needs(&self) -> Needs {
         let need = Need::from_perm(self.perm);
         // Clients ask for descriptions before they know their caps.
-        if self.sig == describe::DESCRIPTIONS {
+        if self.sig == language::describe::DESCRIPTIONS {
             Needs::Session
         } else if self.sig.starts_with("rbd ") {
-            Needs::Module(rbd::MODULE, need)
+            Needs::Module(mgr::rbd::MODULE, need)
         } else {
             Needs::Service(self.module, need)
         }
@@ -303,42 +258,42 @@ struct Registry {
 
 /// The command tables in the order of the descriptions.
 const TABLES: &[&[Cmd]] = &[
-    describe::COMMANDS,
-    status::COMMANDS,
+    language::describe::COMMANDS,
+    mon::status::COMMANDS,
     health::COMMANDS,
-    df::COMMANDS,
-    osd_show::COMMANDS,
-    osd_tree::COMMANDS,
-    osd_df::COMMANDS,
-    osd_life::COMMANDS,
-    osd_report::COMMANDS,
-    osd_safe::COMMANDS,
-    osd_map::COMMANDS,
-    osd_upmap::COMMANDS,
-    osd_misc::COMMANDS,
-    reweight::COMMANDS,
+    pool::df::COMMANDS,
+    osd::show::COMMANDS,
+    osd::tree::COMMANDS,
+    osd::df::COMMANDS,
+    osd::life::COMMANDS,
+    osd::report::COMMANDS,
+    osd::safe::COMMANDS,
+    osd::map::COMMANDS,
+    osd::upmap::COMMANDS,
+    osd::misc::COMMANDS,
+    osd::reweight::COMMANDS,
     rehearse::COMMANDS,
-    rehearse_steps::COMMANDS,
-    hold::COMMANDS,
-    hold::AUTOSCALE,
-    profile::COMMANDS,
-    crush_show::COMMANDS,
-    crush_edit::COMMANDS,
-    crush_rule::COMMANDS,
-    pool_make::COMMANDS,
+    rehearse::steps::COMMANDS,
+    osd::hold::COMMANDS,
+    osd::hold::AUTOSCALE,
+    pool::profile::COMMANDS,
+    crush::show::COMMANDS,
+    crush::edit::COMMANDS,
+    crush::rule::COMMANDS,
+    pool::make::COMMANDS,
     pool::COMMANDS,
-    pool_set::COMMANDS,
-    pool_app::COMMANDS,
-    pool_snap::COMMANDS,
-    pg_show::COMMANDS,
-    pg_getmap::COMMANDS,
-    scrub::COMMANDS,
+    pool::set::COMMANDS,
+    pool::app::COMMANDS,
+    pool::snap::COMMANDS,
+    pg::show::COMMANDS,
+    pg::getmap::COMMANDS,
+    pg::scrub::COMMANDS,
     auth::COMMANDS,
     config::COMMANDS,
-    config_key::COMMANDS,
-    log::COMMANDS,
+    config::key::COMMANDS,
+    mon::log::COMMANDS,
     mon::COMMANDS,
-    mon_elect::COMMANDS,
+    mon::elect::COMMANDS,
     mgr::COMMANDS,
     fs::COMMANDS,
     fs::mds::COMMANDS,
@@ -346,17 +301,17 @@ const TABLES: &[&[Cmd]] = &[
     fs::snap_schedule::COMMANDS,
     fs::volume::COMMANDS,
     fs::authorize::COMMANDS,
-    versions::COMMANDS,
-    balancer::COMMANDS,
-    modules::COMMANDS,
-    dashboard::COMMANDS,
-    crash::COMMANDS,
+    mon::versions::COMMANDS,
+    mgr::balancer::COMMANDS,
+    mgr::modules::COMMANDS,
+    mgr::dashboard::COMMANDS,
+    mgr::crash::COMMANDS,
     device::COMMANDS,
-    device_life::COMMANDS,
-    device_light::COMMANDS,
-    rbd::COMMANDS,
-    tell::COMMANDS,
-    tell_mgr::COMMANDS,
+    device::life::COMMANDS,
+    device::light::COMMANDS,
+    mgr::rbd::COMMANDS,
+    mon::tell::COMMANDS,
+    mgr::tell::COMMANDS,
 ];
 
 fn registry() -> &'static Registry {
@@ -404,10 +359,12 @@ impl Parsed {
             let hide = |s: &str| k == "injected_args" && is_secret_name(s);
             let shown = match v {
                 _ if marked || option => J::from("***"),
-                args::Value::List(l) => l.iter().map(|s| if hide(s) { "***" } else { s.as_str() }).collect(),
-                args::Value::Int(n) => J::from(*n),
-                args::Value::Bool(b) => J::from(*b),
-                args::Value::Float(_) | args::Value::Text(_) => J::from(self.args.opt(k).unwrap_or_default()),
+                language::args::Value::List(l) => l.iter().map(|s| if hide(s) { "***" } else { s.as_str() }).collect(),
+                language::args::Value::Int(n) => J::from(*n),
+                language::args::Value::Bool(b) => J::from(*b),
+                language::args::Value::Float(_) | language::args::Value::Text(_) => {
+                    J::from(self.args.opt(k).unwrap_or_default())
+                }
             };
             j.put(k, shown);
         }

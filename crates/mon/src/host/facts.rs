@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::command::versions;
+use crate::command::mon::versions;
 use crate::state::options::OPEN_FILES;
 
 fn read(path: &str) -> String {

@@ -1,6 +1,6 @@
 //! The balancer's decisions on the state: whether it may work now, which moves it makes, and the change of the map.
 //!
-//! The optimizer is `mgr::balance`; `core::pool::balance` runs it in steps, `command::balancer` has the commands.
+//! The optimizer is `mgr::balance`; `core::pool::balance` runs it in steps, `command::mgr::balancer` has the commands.
 //!
 //! Invariants:
 //!  1. A plan examines at most `TRIES` sets.

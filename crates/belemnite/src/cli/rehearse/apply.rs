@@ -1,6 +1,6 @@
 //! `belemnite rehearse --apply`: a change in steps, and its `status`, `undo` and `commit`.
 //!
-//! The monitors keep the record (`mon::command::rehearse_steps`); `mgr::rehearse::steps` decides. So this program can be
+//! The monitors keep the record (`mon::command::rehearse::steps`); `mgr::rehearse::steps` decides. So this program can be
 //! killed at any time, and `--apply` again, on any host, goes on. While it is not running, PGs stay held.
 
 use super::gather::{in_copies, must_json, seen};

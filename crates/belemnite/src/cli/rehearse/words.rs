@@ -1,7 +1,7 @@
 //! From the words of a command line to a command of the monitor, by the monitor's own signatures.
 
 use mon::command::commands;
-use mon::command::sig::{Arg, Kind, Sig};
+use mon::command::language::sig::{Arg, Kind, Sig};
 use serde_json::{Map, Value, json};
 
 /// The command that words name. Error: there is none, or its arguments do not fit.

@@ -20,7 +20,7 @@ pub(super) mod snap_schedule;
 pub(super) mod subvolume;
 pub(super) mod volume;
 
-use super::pool_make::set_opt;
+use super::pool::make::set_opt;
 use super::{Cmd, CommandOutcome, Ctx, Refused, Res, cmd, committed, done, flag as cf, invalid, refuse};
 use crate::json::J;
 use crate::obj;

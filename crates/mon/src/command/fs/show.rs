@@ -1,7 +1,7 @@
 //! The FSMap as tree and as text, and its lines in `status`.
 
 use super::{FEATURES, J};
-use crate::command::osd_show::addrvec;
+use crate::command::osd::show::addrvec;
 use crate::obj;
 use base::addr::AddrKind;
 use base::{AddrVec, EntityAddr};

@@ -1,6 +1,6 @@
 //! Commands on scheduled snapshots. The manager role's client serves them ([`mgr::host`]).
 
-use crate::command::rbd::host;
+use crate::command::mgr::rbd::host;
 use crate::command::{Cmd, CommandOutcome, Ctx, HostJob, Res, cmd, flag as cf};
 
 /// Commands of this module.

@@ -1,6 +1,6 @@
 //! Commands on the contents of file systems. The manager role's client serves them ([`mgr::host`]).
 
-use crate::command::rbd::host;
+use crate::command::mgr::rbd::host;
 use crate::command::{Cmd, cmd, flag as cf};
 
 /// Commands of this module.

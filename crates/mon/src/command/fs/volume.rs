@@ -2,11 +2,11 @@
 //! them. [`super::subvolume`] has the commands on what is in them.
 
 use super::{Ctx, Res, edit, invalid, make, may_change, pool_name, refuse, take_down, view};
-use crate::command::args::{Args, Value};
-use crate::command::rbd::host;
-use crate::command::text::{Column, Left, Table};
+use crate::command::language::args::{Args, Value};
+use crate::command::language::text::{Column, Left, Table};
+use crate::command::mgr::rbd::host;
 use crate::command::units::bytes;
-use crate::command::{Cmd, CommandOutcome, When, cmd, done, flag as cf, plain, pool_make};
+use crate::command::{Cmd, CommandOutcome, When, cmd, done, flag as cf, plain, pool};
 use crate::json::J;
 use crate::obj;
 use crate::state::ClusterState;
@@ -102,7 +102,7 @@ fn create(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             }
             for (pool, bulk) in [(&m, false), (&d, true)] {
                 let args = [("pool", Value::Text(pool.clone())), ("bulk", Value::Bool(bulk))];
-                let o = with_args(c, args, pool_make::create)?;
+                let o = with_args(c, args, pool::make::create)?;
                 if o.when == When::Retry {
                     return Ok(o);
                 }
@@ -161,7 +161,7 @@ fn rm(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     for pool in &pools {
         let name = Value::Text(pool.clone());
         let args = [("pool", name.clone()), ("pool2", name), ("yes_i_really_really_mean_it", Value::Bool(true))];
-        effects.extend(with_args(c, args, pool_make::remove)?.effects);
+        effects.extend(with_args(c, args, pool::make::remove)?.effects);
     }
     let data: Vec<String> = pools.iter().skip(1).map(|p| format!("'{p}'")).collect();
     let out = format!(

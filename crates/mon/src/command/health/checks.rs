@@ -88,11 +88,13 @@ fn daemons(a: &mut Adder, state: &ClusterState, now: Now) {
     }
     super::host_checks::add(a, state);
     rehearsal(a, state, now);
-    crate::command::device_life::alerts(state, now, |code, severity, n, text, lines| {
+    crate::command::device::life::alerts(state, now, |code, severity, n, text, lines| {
         a.add(code, severity, n, text, lines)
     });
-    crate::command::device_light::alerts(state, |code, severity, n, text, lines| a.add(code, severity, n, text, lines));
-    let crashed = crate::command::crash::recent(state, now);
+    crate::command::device::light::alerts(state, |code, severity, n, text, lines| {
+        a.add(code, severity, n, text, lines)
+    });
+    let crashed = crate::command::mgr::crash::recent(state, now);
     a.add_some("RECENT_CRASH", Severity::Warn, "daemons have recently crashed", crashed);
     if state.options.auth.cephx
         && state.options.auth.allow_insecure_reclaim
@@ -185,7 +187,7 @@ fn slow_ops(a: &mut Adder, state: &ClusterState) {
 
 /// A change in steps that nobody carries out and nobody commits: meanwhile the balancer rests.
 fn rehearsal(a: &mut Adder, state: &ClusterState, now: Now) {
-    let is_open = state.kv.contains_key(crate::command::rehearse_steps::KEY);
+    let is_open = state.kv.contains_key(crate::command::rehearse::steps::KEY);
     if is_open && state.mgr.rehearsal.holder(now).is_none() {
         let summary = "a change by `belemnite rehearse --apply` is not committed".to_owned();
         let detail = "the balancer and the autoscaler rest until `belemnite rehearse commit` or `undo`; see `belemnite \

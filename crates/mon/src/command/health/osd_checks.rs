@@ -2,7 +2,7 @@
 
 use super::Severity::{self, Err, Warn};
 use super::checks::{Adder, on};
-use crate::command::osd_report::{DEVICE_SILENCE, STORE_FAILURE};
+use crate::command::osd::report::{DEVICE_SILENCE, STORE_FAILURE};
 use crate::command::pool::pgs_per_osd;
 use crate::command::units::short;
 use crate::state::ClusterState;

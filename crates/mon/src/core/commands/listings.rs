@@ -6,7 +6,7 @@ use base::errno;
 use bytes::Bytes;
 
 use crate::command::CommandOutcome;
-use crate::command::listing::{Listing, ROWS_A_TURN};
+use crate::command::language::listing::{Listing, ROWS_A_TURN};
 use crate::core::MonCore;
 use crate::core::propose::waiter::CommandReply;
 use crate::state::ConnKey;

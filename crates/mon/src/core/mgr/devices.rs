@@ -1,7 +1,7 @@
 //! Marks OSDs out whose devices are expected to fail, every `mgr/devicehealth/sleep_interval`. The rules are in
-//! `command::device_life`.
+//! `command::device::life`.
 
-use crate::command::device_life::{heal, interval};
+use crate::command::device::life::{heal, interval};
 use crate::core::MonCore;
 use std::time::Duration;
 

@@ -333,8 +333,12 @@ impl MonCore {
             stamp: self.now.wall,
             seq: self.state.log.next,
             prio: Prio::DEBUG.0,
-            msg: format!("pgmap v{}: {}", stats.version, crate::command::status::pgmap_text(stats, &self.state.osdmap))
-                .into(),
+            msg: format!(
+                "pgmap v{}: {}",
+                stats.version,
+                crate::command::mon::status::pgmap_text(stats, &self.state.osdmap)
+            )
+            .into(),
             channel: "cluster".to_owned(),
         };
         self.state.log.skip();

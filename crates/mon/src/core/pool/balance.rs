@@ -2,11 +2,11 @@
 //!
 //! Every `mgr/balancer/sleep_interval` it begins anew, unless it found nothing to do under the present map. It waits
 //! while PGs are unknown, inactive or degraded, or `target_max_misplaced_ratio` of all objects is misplaced. The
-//! optimizer is `mgr::balance`, its rules are in `state::balance`; the commands are in `command::balancer`.
+//! optimizer is `mgr::balance`, its rules are in `state::balance`; the commands are in `command::mgr::balancer`.
 //!
 //! Invariant: a tick places at most `PGS_A_TICK` PGs.
 
-use crate::command::rehearse_steps::KEY as REHEARSED;
+use crate::command::rehearse::steps::KEY as REHEARSED;
 use crate::core::MonCore;
 use crate::state::balance::{carry_out, choose, may_balance, options, shard_bytes};
 use crate::state::log::Prio;

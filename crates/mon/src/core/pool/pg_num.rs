@@ -1,4 +1,4 @@
-//! The manager's part of changing a pool's number of PGs. Commands set targets (`command::pool_set`), and this file
+//! The manager's part of changing a pool's number of PGs. Commands set targets (`command::pool::set`), and this file
 //! moves the map there step by step. The OSDs' part is `pg::resize` in the crate `pg`.
 //!
 //! To more PGs: `pg_num` grows in one step once every PG of the pool is active and none is being created; a split
@@ -207,7 +207,7 @@ impl MonCore {
         if !self.ticks.count.is_multiple_of(AUTOSCALE_SECONDS)
             || map.flags & cluster::osdmap::map_flag::NOAUTOSCALE != 0
             // Children of a split inherit no upmap items, so PGs that a change in steps holds would move.
-            || self.state.kv.contains_key(crate::command::rehearse_steps::KEY)
+            || self.state.kv.contains_key(crate::command::rehearse::steps::KEY)
             || !map.pools.values().any(|p| p.pg_autoscale_mode == autoscale::ON)
         {
             return;

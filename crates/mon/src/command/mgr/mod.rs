@@ -1,0 +1,291 @@
+//! Commands on the manager map. The monitor's own process serves the manager role; a separate `ceph-mgr` may take it
+//! over.
+
+pub(super) mod balancer;
+pub(super) mod crash;
+pub(super) mod dashboard;
+pub(super) mod modules;
+pub(super) mod rbd;
+pub(super) mod tell;
+
+use super::mon::status;
+use super::osd::show::{addrvec, legacy_addr};
+use super::{Cmd, CommandOutcome, Ctx, Res, cmd, committed, done, flag as cf, invalid, refuse};
+use crate::json::J;
+use crate::obj;
+use crate::state::modules::{CONSOLE, METRICS};
+use crate::state::{ClusterState, SessionSummary};
+use base::{AddrVec, EntityKind, errno};
+use wire::types::{ModuleInfo, ModuleOption};
+
+/// Commands of this module.
+pub(super) const COMMANDS: &[Cmd] = &[
+    cmd("mgr dump epoch:Int[0]?", "mgr", "r", 0, dump, "show the manager map"),
+    cmd("mgr stat", "mgr", "r", 0, stat, "show the active manager"),
+    cmd("mgr fail who:String?", "mgr", "rw", 0, fail, "fail the active manager: a standby takes over"),
+    cmd("mgr module ls", "mgr", "r", 0, module_ls, "list manager modules"),
+    cmd("mgr module enable module:String force:Choices(--force)?", "mgr", "rw", 0, enable, "switch a module on"),
+    cmd("mgr module disable module:String", "mgr", "rw", 0, disable, "switch a module off"),
+    cmd("mgr services", "mgr", "r", 0, services, "list the services that modules offer"),
+    cmd("service dump", "service", "r", cf::MGR, service_dump, "show the service map"),
+    cmd("service status", "service", "r", cf::MGR, service_status, "show the state of services"),
+];
+
+const PACIFIC: u32 = 16;
+
+fn option_tree(o: &ModuleOption) -> J {
+    let kinds = ["uint", "int", "str", "float", "bool", "addr", "addrvec", "uuid", "size", "secs", "millisecs"];
+    let levels = ["basic", "advanced", "dev", "unknown"];
+    obj! {
+        "name": &o.name,
+        "type": kinds.get(usize::from(o.kind)).copied().unwrap_or("str"),
+        "level": levels.get(usize::from(o.level)).copied().unwrap_or("unknown"),
+        "flags": o.flags,
+        "default_value": &o.default_value,
+        "min": &o.min,
+        "max": &o.max,
+        "enum_allowed": o.enum_allowed.clone(),
+        "desc": &o.desc,
+        "long_desc": &o.long_desc,
+        "tags": o.tags.clone(),
+        "see_also": o.see_also.clone(),
+    }
+}
+
+fn module_tree(m: &ModuleInfo) -> J {
+    let options = m.module_options.iter().map(|(k, o)| (k.clone().into(), option_tree(o))).collect();
+    obj! { "name": &m.name, "can_run": m.can_run, "error_string": &m.error_string, "module_options": J::Obj(options) }
+}
+
+fn services_tree(c: &Ctx<'_>) -> J {
+    J::Obj(c.state.mgrmap.services.iter().map(|(k, v)| (k.clone().into(), v.into())).collect())
+}
+
+fn always_on(c: &Ctx<'_>) -> Vec<String> {
+    c.state.mgrmap.always_on_modules.get(&PACIFIC).cloned().unwrap_or_default()
+}
+
+fn dump(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let m = &c.state.mgrmap;
+    if let Some(n) = c.args.int("epoch").filter(|n| *n > 0 && *n != i64::from(m.epoch.0)) {
+        return refuse(errno::ENOENT, format!("there is no map for epoch {n}"));
+    }
+    let standbys: J = m
+        .standbys
+        .values()
+        .map(|s| {
+            obj! {
+                "gid": s.gid,
+                "name": &s.name,
+                "mgr_features": s.mgr_features,
+                "available_modules": s.available_modules.iter().map(module_tree).collect::<J>(),
+            }
+        })
+        .collect();
+    let always = m
+        .always_on_modules
+        .iter()
+        .map(|(r, v)| {
+            let name = u8::try_from(*r).map(cluster::release::name).unwrap_or("unknown");
+            (name.into(), J::from(v.clone()))
+        })
+        .collect();
+    let reported = m.clients.iter().enumerate();
+    let reported = reported.map(|(i, a)| (m.client_names.get(i).cloned().unwrap_or_default(), a));
+    let clients: J = reported
+        .chain(own_clients(c.state))
+        .map(|(name, a)| {
+            let mut j = obj! { "name": name };
+            j.merge(addrvec(Some(a)));
+            j
+        })
+        .collect();
+    let j = obj! {
+        "epoch": m.epoch.0,
+        "active_gid": m.active_gid,
+        "active_name": &m.active_name,
+        "active_addrs": addrvec(Some(&m.active_addrs)),
+        "active_addr": legacy_addr(Some(&m.active_addrs)),
+        "active_change": super::osd::show::stamp(m.active_change),
+        "active_mgr_features": m.active_mgr_features,
+        "available": m.available,
+        "standbys": standbys,
+        "modules": m.modules.clone(),
+        "available_modules": m.available_modules.iter().map(module_tree).collect::<J>(),
+        "services": services_tree(c),
+        "always_on_modules": J::Obj(always),
+        "last_failure_osd_epoch": m.last_failure_osd_epoch.0,
+        "active_clients": clients,
+    };
+    c.show("mgrmap", &j)
+}
+
+/// The clients that the built-in manager role has of its own: the one that works on images, as Ceph's module does.
+fn own_clients(state: &ClusterState) -> impl Iterator<Item = (String, &AddrVec)> {
+    let own = move |s: &&SessionSummary| {
+        !state.options.external_mgr && s.name.kind == EntityKind::MGR && s.name.id == state.mgrmap.active_name
+    };
+    state.sessions.values().filter(own).map(|s| ("rbd_support".to_owned(), &s.addrs))
+}
+
+fn stat(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let m = &c.state.mgrmap;
+    let j = obj! {
+        "epoch": m.epoch.0, "available": m.available, "active_name": &m.active_name, "num_standby": m.standbys.len(),
+    };
+    c.show("mgr_stat", &j)
+}
+
+fn fail(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let m = c.pending.mgrmap(c.state);
+    let (active, gid) = (m.active_name.clone(), m.active_gid);
+    let who = c.args.opt("who").unwrap_or_else(|| active.clone());
+    if who.is_empty() || active.is_empty() {
+        return done("Currently no active mgr");
+    }
+    if let Some(g) = m.standbys.values().find(|s| s.name == who || s.gid.to_string() == who).map(|s| s.gid) {
+        c.pending.mgrmap_mut(c.state).standbys.remove(&g);
+        return committed("");
+    }
+    if who != active && who != gid.to_string() {
+        return done(format!("Daemon not found '{who}', already failed?"));
+    }
+    if !c.state.options.external_mgr {
+        return refuse(
+            errno::EOPNOTSUPP,
+            format!("manager {who} is served by this monitor's own process; restart that instead"),
+        );
+    }
+    let epoch = c.state.osdmap.epoch;
+    let m = c.pending.mgrmap_mut(c.state);
+    m.active_name.clear();
+    m.active_gid = 0;
+    m.active_addrs = base::AddrVec::default();
+    m.available = false;
+    m.clients.clear();
+    m.client_names.clear();
+    m.last_failure_osd_epoch = epoch;
+    committed("")
+}
+
+/// The manager module that `cephfs-top` looks for before it asks. The built-in manager has its commands.
+const STATS: &str = "stats";
+
+/// True if `name` is [`STATS`] and the built-in manager is active.
+fn has_stats(c: &Ctx<'_>, name: &str) -> bool {
+    name == STATS && !c.state.options.external_mgr
+}
+
+/// The modules of the built-in manager that can be switched on and off.
+const BUILT_IN: [&str; 2] = [CONSOLE, METRICS];
+
+/// A module of the built-in manager for `module ls`.
+fn built_in(name: &str) -> J {
+    let options = ["server_addr", if name == CONSOLE { "ssl_server_port" } else { "server_port" }];
+    let options = options.map(|n| (n.into(), obj! { "name": n, "type": "str", "level": "advanced" })).into_iter();
+    obj! { "name": name, "can_run": true, "error_string": "", "module_options": J::Obj(options.collect()) }
+}
+
+fn module_ls(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let m = &c.state.mgrmap;
+    let always = always_on(c);
+    let is_off = |n: &str| !always.iter().any(|a| a == n) && !m.modules.iter().any(|a| a == n);
+    let off = m.available_modules.iter().filter(|i| is_off(&i.name)).map(module_tree);
+    let own = BUILT_IN.into_iter().filter(|n| !c.state.options.external_mgr && is_off(n)).map(built_in);
+    let off: J = off.chain(own).collect();
+    let mut enabled: Vec<String> = m.modules.iter().filter(|n| !always.contains(n)).cloned().collect();
+    if has_stats(c, STATS) && !enabled.iter().any(|n| n == STATS) {
+        enabled.push(STATS.to_owned());
+        enabled.sort();
+    }
+    c.show("modules", &obj! { "always_on_modules": always, "enabled_modules": enabled, "disabled_modules": off })
+}
+
+fn enable(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let name = c.args.str("module")?;
+    let m = c.pending.mgrmap(c.state);
+    if always_on(c).contains(&name) {
+        return done(format!("module '{name}' is already enabled (always-on)"));
+    }
+    if m.modules.contains(&name) || has_stats(c, &name) {
+        return done(format!("module '{name}' is already enabled"));
+    }
+    if !c.state.options.external_mgr && BUILT_IN.contains(&name.as_str()) {
+        let m = c.pending.mgrmap_mut(c.state);
+        m.modules.push(name);
+        m.modules.sort();
+        return committed("");
+    }
+    if !c.state.options.external_mgr && c.args.has("force") {
+        return refuse(
+            errno::EOPNOTSUPP,
+            format!(
+                "module '{name}' cannot be enabled: the built-in manager has no modules to load; run a ceph-mgr for it"
+            ),
+        );
+    }
+    let force = c.args.opt("force").is_some_and(|f| f == "--force") || c.args.flag("force");
+    match m.available_modules.iter().find(|i| i.name == name) {
+        None if !force => {
+            return refuse(
+                errno::ENOENT,
+                format!("all mgr daemons do not support module '{name}', pass --force to force enablement"),
+            );
+        }
+        Some(i) if !i.can_run && !force => {
+            return refuse(
+                errno::ENOENT,
+                format!(
+                    "module '{name}' reports that it cannot run on the active manager daemon: {} (pass --force to force enablement)",
+                    i.error_string
+                ),
+            );
+        }
+        _ => {}
+    }
+    let m = c.pending.mgrmap_mut(c.state);
+    m.modules.push(name);
+    m.modules.sort();
+    committed("")
+}
+
+fn disable(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let name = c.args.str("module")?;
+    if always_on(c).contains(&name) {
+        return invalid(format!("module '{name}' cannot be disabled (always-on)"));
+    }
+    if has_stats(c, &name) {
+        return refuse(errno::EOPNOTSUPP, "module 'stats' cannot be disabled: it is part of the built-in manager");
+    }
+    if !c.pending.mgrmap(c.state).modules.contains(&name) {
+        return done(format!("module '{name}' is already disabled"));
+    }
+    c.pending.mgrmap_mut(c.state).modules.retain(|n| *n != name);
+    committed("")
+}
+
+fn services(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let j = services_tree(c);
+    c.show("services", &j)
+}
+
+fn service_dump(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let j = status::servicemap_tree(c);
+    c.show("service_map", &j)
+}
+
+fn service_status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let mut j = J::object();
+    for (name, s) in &c.state.mgr.services.services {
+        let mut daemons = J::object();
+        for (id, d) in &s.daemons {
+            let tasks = d.task_status.iter().map(|(k, v)| (k.clone().into(), v.into())).collect();
+            daemons.put(
+                id.clone(),
+                obj! { "status_stamp": super::osd::show::stamp(d.start_stamp), "status": J::Obj(tasks) },
+            );
+        }
+        j.put(name.clone(), daemons);
+    }
+    c.show("service_status", &j)
+}
