@@ -14,13 +14,6 @@ pub(super) const LONG_FILES: &[(&str, &str)] = &[
         "an image as librbd defines it: header, children, locks; all files beside it use it",
     ),
     (
-        "crates/mon/src/command/fs/mod.rs",
-        "the commands of one family; `set`, `show`, `mds` and `volume` are files beside it",
-    ),
-    ("crates/mon/src/command/osd/show.rs", "the map as JSON and as text, which must show the same fields"),
-    ("crates/mon/src/command/pg/show.rs", "PGs as JSON and as text, which must show the same fields"),
-    ("crates/mon/src/command/mon/status.rs", "the status as JSON and as text, which must show the same fields"),
-    (
         "crates/osd/src/host/mod.rs",
         "not yet divided: the start of an OSD, which opens everything, and the main loop of a reactor",
     ),

@@ -1,7 +1,8 @@
 //! The FSMap as tree and as text, and its lines in `status`.
 
-use super::{FEATURES, J};
-use crate::command::osd::show::addrvec;
+use super::J;
+use super::features::FEATURES;
+use crate::command::osd::dump::addrvec;
 use crate::obj;
 use base::addr::AddrKind;
 use base::{AddrVec, EntityAddr};

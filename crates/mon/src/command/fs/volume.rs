@@ -1,7 +1,8 @@
 //! Commands of the manager on file systems: `fs volume` makes and removes them with their pools, `fs status` shows
 //! them. [`super::subvolume`] has the commands on what is in them.
 
-use super::{Ctx, Res, edit, invalid, make, may_change, pool_name, refuse, take_down, view};
+use super::life::{make, take_down};
+use super::{Ctx, Res, edit, invalid, may_change, pool_name, refuse, view};
 use crate::command::language::args::{Args, Value};
 use crate::command::language::text::{Column, Left, Table};
 use crate::command::mgr::rbd::host;
@@ -156,7 +157,7 @@ fn rm(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         }
     }
     take_down(c, &fs);
-    super::erase(c, &fs);
+    super::life::erase(c, &fs);
     let mut effects = Vec::new();
     for pool in &pools {
         let name = Value::Text(pool.clone());

@@ -9,7 +9,7 @@ pub(super) mod rbd;
 pub(super) mod tell;
 
 use super::mon::status;
-use super::osd::show::{addrvec, legacy_addr};
+use super::osd::dump::{addrvec, legacy_addr};
 use super::{Cmd, CommandOutcome, Ctx, Res, cmd, committed, done, flag as cf, invalid, refuse};
 use crate::json::J;
 use crate::obj;
@@ -106,7 +106,7 @@ fn dump(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         "active_name": &m.active_name,
         "active_addrs": addrvec(Some(&m.active_addrs)),
         "active_addr": legacy_addr(Some(&m.active_addrs)),
-        "active_change": super::osd::show::stamp(m.active_change),
+        "active_change": super::osd::dump::stamp(m.active_change),
         "active_mgr_features": m.active_mgr_features,
         "available": m.available,
         "standbys": standbys,
@@ -282,7 +282,7 @@ fn service_status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             let tasks = d.task_status.iter().map(|(k, v)| (k.clone().into(), v.into())).collect();
             daemons.put(
                 id.clone(),
-                obj! { "status_stamp": super::osd::show::stamp(d.start_stamp), "status": J::Obj(tasks) },
+                obj! { "status_stamp": super::osd::dump::stamp(d.start_stamp), "status": J::Obj(tasks) },
             );
         }
         j.put(name.clone(), daemons);

@@ -54,7 +54,7 @@ fn last(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
                 obj! {
                     "name": e.name.to_string(),
                     "rank": e.rank.to_string(),
-                    "addrs": crate::command::osd::show::addrvec(Some(&e.addrs)),
+                    "addrs": crate::command::osd::dump::addrvec(Some(&e.addrs)),
                     "stamp": e.stamp.iso(),
                     "seq": e.seq,
                     "channel": &e.channel,

@@ -3,11 +3,13 @@
 
 pub(super) mod elect;
 pub(super) mod log;
+pub(crate) mod pgmap;
+pub(super) mod quorum;
 pub(crate) mod status;
 pub(super) mod tell;
 pub(crate) mod versions;
 
-use super::osd::show::addrvec;
+use super::osd::dump::addrvec;
 use super::{Cmd, CommandEffect, CommandOutcome, Ctx, Res, cmd, committed, done, flag as cf, invalid, refuse};
 use crate::json::J;
 use crate::obj;
@@ -73,8 +75,8 @@ pub(super) fn monmap_tree(m: &MonMap) -> J {
                 "rank": rank,
                 "name": name,
                 "public_addrs": addrvec(Some(&i.public_addrs)),
-                "addr": super::osd::show::legacy_addr(Some(&i.public_addrs)),
-                "public_addr": super::osd::show::legacy_addr(Some(&i.public_addrs)),
+                "addr": super::osd::dump::legacy_addr(Some(&i.public_addrs)),
+                "public_addr": super::osd::dump::legacy_addr(Some(&i.public_addrs)),
                 "priority": i.priority,
                 "weight": i.weight,
                 "crush_location": format!("{{{}}}", loc.join(",")),

@@ -77,8 +77,8 @@ fn sessions(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             obj! {
                 "name": s.entity.to_string(),
                 "entity_name": s.name.to_string(),
-                "addrs": crate::command::osd::show::addrvec(Some(&s.addrs)),
-                "socket_addr": crate::command::osd::show::legacy_addr(Some(&s.addrs)),
+                "addrs": crate::command::osd::dump::addrvec(Some(&s.addrs)),
+                "socket_addr": crate::command::osd::dump::legacy_addr(Some(&s.addrs)),
                 "con_type": s.name.kind.word(),
                 "con_features": s.features.0,
                 "con_features_hex": format!("{:x}", s.features.0),

@@ -366,7 +366,7 @@ fn status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             rate(o, "osd.op_in_bytes", 1024.0),
             rate(o, "osd.op_r", 1000.0),
             rate(o, "osd.op_out_bytes", 1024.0),
-            super::show::state_names(map.state(o)).join(","),
+            super::dump::state_names(map.state(o)).join(","),
         ]);
     }
     // Ceph ends each line with the padding of the last column.

@@ -1,7 +1,7 @@
 //! Flags that suspend activity: `osd set`/`unset`, pause, and noup/nodown/noin/noout on OSDs, CRUSH nodes and device
 //! classes.
 
-use super::show::flag_names;
+use super::dump::flag_names;
 use crate::command::language::args::parse_osd;
 use crate::command::{Cmd, CommandOutcome, Ctx, Res, cmd, committed, flag as cf, invalid, plain};
 use base::OsdId;

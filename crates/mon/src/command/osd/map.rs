@@ -1,6 +1,6 @@
 //! Changes of placement and of the map's settings: temporary sets and primaries, blocklist, ratios, required releases.
 
-use super::show::plain_addr;
+use super::dump::plain_addr;
 use crate::command::units::short;
 use crate::command::{Cmd, CommandOutcome, Ctx, Refused, Res, cmd, committed, done, flag as cf, invalid, refuse};
 use crate::json::J;
@@ -328,7 +328,7 @@ fn require_client(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         return invalid(format!("version {name} is not recognized"));
     };
     let map = c.map();
-    let need = release::from_name(super::show::min_compat_release(&map)).unwrap_or(0);
+    let need = release::from_name(super::dump::min_compat_release(&map)).unwrap_or(0);
     if r < need {
         return refuse(
             errno::EPERM,

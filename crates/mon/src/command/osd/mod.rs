@@ -1,6 +1,7 @@
 //! Commands on OSDs: their map and its texts, their life, weights and places, and flags that hold them.
 
 pub(super) mod df;
+pub(super) mod dump;
 pub(super) mod hold;
 pub(super) mod life;
 pub(super) mod map;

@@ -8,7 +8,7 @@ pub(super) mod set;
 pub(super) mod snap;
 
 use super::language::text::{Column, Table};
-use super::osd::show::{autoscale_name, pool_opts, pool_text, pool_tree};
+use super::osd::dump::{autoscale_name, pool_opts, pool_text, pool_tree};
 use super::units::{bytes, count, strict_iec, strict_si, unsigned};
 use super::{Cmd, CommandOutcome, Ctx, Refused, Res, cmd, committed, flag as cf, invalid, refuse};
 use crate::json::J;

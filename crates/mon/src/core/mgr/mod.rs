@@ -336,7 +336,7 @@ impl MonCore {
             msg: format!(
                 "pgmap v{}: {}",
                 stats.version,
-                crate::command::mon::status::pgmap_text(stats, &self.state.osdmap)
+                crate::command::mon::pgmap::pgmap_text(stats, &self.state.osdmap)
             )
             .into(),
             channel: "cluster".to_owned(),
