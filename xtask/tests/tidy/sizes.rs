@@ -25,6 +25,12 @@ const OSD_MACHINES: [(&str, &str); 2] =
     [("crates/osd/src/core/shard.rs", "Shard"), ("crates/osd/src/core/control.rs", "Control")];
 /// Most fields of such a machine.
 const OSD_PARTS_MAX: usize = 20;
+/// Most fields of the monitor's machine, of its state and of its options.
+const MON_FIELDS_MAX: [(&str, &str, usize); 3] = [
+    ("crates/mon/src/core/mod.rs", "MonCore", 20),
+    ("crates/mon/src/state/cluster_state.rs", "ClusterState", 25),
+    ("crates/mon/src/state/options.rs", "MonOptions", 25),
+];
 
 /// A function or struct, by name, with its size.
 type Item = (String, usize);
@@ -199,6 +205,20 @@ fn parts_of_an_osd_own_their_fields() {
         }
     }
     fail_if_any("parts of the machines of an OSD that do not own their fields", bad);
+}
+
+#[test]
+fn structs_of_the_monitor_have_few_fields() {
+    let all = sources();
+    let mut bad = Vec::new();
+    for (path, name, max) in MON_FIELDS_MAX {
+        let text = all.get(path).map(String::as_str).unwrap_or_default();
+        let n = structs(text).into_iter().find(|s| s.0 == name).map_or(0, |s| s.1);
+        if !(2..=max).contains(&n) {
+            bad.push(format!("{path} {name}: {n} fields"));
+        }
+    }
+    fail_if_any("structs of the monitor with too many fields", bad);
 }
 
 #[test]

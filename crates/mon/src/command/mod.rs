@@ -3,10 +3,10 @@
 //! Each folder below holds the commands on one subject, each file of it a family of them: a table (`COMMANDS`) beside
 //! the functions that serve them. [`language`] has what all of them use. A command goes through these steps:
 //!
-//!  1. *Declared*: a row [`Cmd`] has its signature (words and typed arguments, in the language of [`language::sig`]), the
-//!     service and permission it needs, [`flag`]s, help, and its function. The descriptions for clients, the list in
-//!     the documents and the tests that draw commands are made from the same rows. A new module's table is added to
-//!     `TABLES`.
+//!  1. *Declared*: a row [`Cmd`] has its signature (words and typed arguments, in the language of
+//!     [`language::sig`]), the service and permission it needs, [`flag`]s, help, and its function. The descriptions for
+//!     clients, the list in the documents and the tests that draw commands are made from the same rows. A new module's
+//!     table is added to `TABLES`.
 //!  2. *Parsed*: [`parse`] finds the signatures with the command's words, takes the one that fits most of the
 //!     arguments and checks their types. A function finds in [`Args`] only arguments that its signature allows.
 //!  3. *Checked*: [`may_run`] alone decides whether the sender may run a command. A function checks rights only where

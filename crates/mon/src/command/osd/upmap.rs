@@ -1,7 +1,8 @@
 //! Upmaps: exceptions to CRUSH's choice of a PG's OSDs.
 //!
-//! An upmap without effect is refused with its reason, and so is one that the monitor would remove (`core::osd::overrides`).
-//! Ceph's monitor accepts most of them; it keeps some, and drops the others from the epoch that was to bring them.
+//! An upmap without effect is refused with its reason, and so is one that the monitor would remove
+//! (`core::osd::overrides`). Ceph's monitor accepts most of them; it keeps some, and drops the others from the epoch
+//! that was to bring them.
 
 use super::map::{has_twice, osds, pg, text};
 use crate::command::{Cmd, CommandOutcome, Ctx, Res, cmd, committed, invalid, refuse};

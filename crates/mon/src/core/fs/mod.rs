@@ -1,9 +1,9 @@
 //! File systems: their MDS daemons and ranks, and the takeover of a rank whose daemon is gone.
 //!
-//! The FSMap ([`wire::types::FsMap`]) is part of the committed state. Commands and beacons change it through
-//! [`FsEdit`](crate::state::fs::edit::FsEdit), in the same proposal as the OSD map. The transaction that gives a rank to a new daemon also
+//! The FSMap ([`wire::types::FsMap`]) is part of the committed state. Commands and beacons change it by the functions
+//! of [`crate::state::fs`], in the same proposal as the OSD map. The transaction that gives a rank to a new daemon also
 //! blocklists the last one at the OSDs, and the map names the OSD map epoch of the blocklist entry. The new daemon
-//! waits for that epoch. Changes of the map itself are in [`crate::state::fs`].
+//! waits for that epoch.
 //!
 //! | file | what |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! The right that each message and each subscription needs: the tables behind [`MonCore::may`](crate::core::MonCore), which
-//! alone decides whether a session may do something.
+//! The right that each message and each subscription needs: the tables behind [`MonCore::may`](crate::core::MonCore),
+//! which alone decides whether a session may do something.
 //!
 //! Each message type is in one of the two tables below, for the monitor or for the manager role; any other type is no
 //! message of that role. The tables generate the enums that the core matches on, so a type without a stated right
