@@ -1,6 +1,9 @@
 //! Byte encodings of the on-disk format: little-endian integers, LEB128 counts, length-prefixed bytes.
 //!
 //! Invariant: decoding never panics and never allocates more than the input it was given can account for.
+//!
+//! Tests: below, and `crates/hostile/tests/hostile_bytes.rs` (families `store_records`, `store_pages`,
+//! `store_extents`).
 
 use crate::key::{Cid, ObjectName, Oid};
 use base::{Epoch, Eversion, HObject, PgId, PoolId, ShardId, SnapId, SpgId};

@@ -11,6 +11,8 @@
 //!     (`engine::checkpoint`).
 //!
 //! `meta::used` stores the bitmap, and opening builds it from that.
+//!
+//! Tests: below (1), `tests/histories.rs` (2; planted bug `StoreEarlyRelease`).
 
 mod stream;
 

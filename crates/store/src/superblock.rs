@@ -5,6 +5,9 @@
 //!     previous version.
 //!  2. Each copy names its own slot; a misdirected copy does not count.
 //!  3. The newest valid copy wins; a version counts once one copy of it is whole.
+//!
+//! Tests: `tests/crash.rs` (1, `a_device_grows_whole_or_not_at_all`), below (2), `tests/faults.rs` (3,
+//! `one_copy_of_the_superblock_is_enough_wherever_it_is`).
 
 use crate::codec::{Get, Malformed, Put};
 use crate::layout::{

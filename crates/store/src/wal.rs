@@ -10,6 +10,9 @@
 //!  2. `durable_upto` never exceeds what had completed, flush included, when the frame was closed.
 //!  3. No two frames are equal. So the seal that opening writes over a torn frame never equals that frame, and
 //!     frames that were cut off behind it can't continue the log again.
+//!
+//! Tests: below (1, `frames_chain_and_wrap`), `tests/histories.rs` (2, 3; planted bugs `StoreSkipFlush`,
+//! `StoreSealAsCommit`).
 
 use crate::codec::{Get, Put};
 use crate::layout::BLOCK;

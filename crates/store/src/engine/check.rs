@@ -471,6 +471,20 @@ impl Store {
         if self.space.unreserved() + n + reserved != self.space.total() {
             r.add(format!("{} free, {n} used, {reserved} reserved", self.space.unreserved()));
         }
+        self.compare_pages(r);
+    }
+
+    /// Compares what is counted of the pages in memory with the pages.
+    fn compare_pages(&self, r: &mut Report) {
+        let m = &self.meta;
+        let mut loaded: FxHashMap<u32, u32> = FxHashMap::default();
+        m.pages.iter().for_each(|(_, p)| *loaded.entry(p.parent).or_default() += 1);
+        for (id, p) in m.pages.iter() {
+            let n = loaded.get(&(id as u32)).copied().unwrap_or(0);
+            if n != p.loaded {
+                r.add(format!("page in slot {id}: {n} pages below it in memory, recorded {}", p.loaded));
+            }
+        }
         let (mem, dirty) =
             m.pages.iter().fold((0, 0), |(a, d), (_, p)| (a + p.mem, d + if p.dirty != 0 { p.mem } else { 0 }));
         if mem != m.pages.mem() || dirty != m.pages.dirty_mem() {

@@ -9,6 +9,8 @@
 //! Invariants:
 //!  1. The root is written after a flush that covers every page, the map, and all data and frames before the freeze.
 //!  2. At every moment a complete, durable checkpoint and all frames after it exist on the device.
+//!
+//! Tests: `tests/histories.rs` (1; planted bugs `StoreSkipRootFlush`, `StoreLatePage`), `tests/crash.rs` (2).
 
 use super::{Role, Store};
 use crate::layout::{BLOCK, BLOCK_LEN, COMPRESSION};

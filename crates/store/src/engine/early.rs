@@ -7,6 +7,8 @@
 //!
 //! Invariant: a repeated plan may have other operations. Early data is used only for a write of the same bytes
 //! to the same place, and released if there is none.
+//!
+//! Tests: `tests/repeated.rs`.
 
 use super::commit::WRITE_BYTES_MAX;
 use super::pack::Packs;

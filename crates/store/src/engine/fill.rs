@@ -7,6 +7,8 @@
 //!
 //! Invariant: while the host fills blocks they belong to nobody else. Blocks for data are allocated for that time, then
 //! free again, and small writes go there by preference. No frame enters the part of the log that is being filled.
+//!
+//! Tests: below.
 
 use super::Store;
 use crate::layout::BLOCK;

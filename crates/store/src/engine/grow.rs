@@ -8,6 +8,8 @@
 //!
 //! Invariant: whichever superblock is the newest valid one, its layout finds two copies of each ring's newest
 //! root.
+//!
+//! Tests: `tests/grow.rs` (`every_cut_of_growing_under_load_opens`).
 
 use super::{Role, Store};
 use crate::api::{Event, ReadError, Tag};

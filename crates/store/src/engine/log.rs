@@ -6,6 +6,8 @@
 //! Invariants:
 //!  1. `commits` are in the order of their frames and complete in that order, whatever order the device has.
 //!  2. All blocks of `pending` are in `inflight` too, so reads find data here until the device has it.
+//!
+//! Tests: `tests/histories.rs` (1), `tests/model.rs` (2, `reads_find_data_before_it_is_durable`).
 
 use super::prepare::RING_SLACK;
 use crate::api::Tag;

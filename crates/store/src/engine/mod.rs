@@ -18,6 +18,9 @@
 //!  3. No byte is returned that does not match its block's checksum.
 //!  4. After a failed write nothing is acknowledged and nothing is written.
 //!  5. No write leaves the parts of the device that belong to its kind.
+//!
+//! Tests: `tests/histories.rs` (1, 2; planted bugs `StoreSkipFlush`, `StoreEarlyRelease`), `tests/faults.rs` (3, 4),
+//! `fence` (5).
 
 pub mod cache;
 mod check;

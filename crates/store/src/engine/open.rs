@@ -3,6 +3,9 @@
 //!
 //! Invariant: opening seals the end of a log with an empty frame before anything else is written, so a tail
 //! that was cut off can never come back.
+//!
+//! Tests: `tests/log.rs` (`a_frame_behind_a_torn_confirmation_stays_cut_off`), `tests/histories.rs` (planted bug
+//! `StoreSealAsCommit`).
 
 use super::device::{Overlay, drive};
 use super::format::{probe, probe_to_change, write_super};

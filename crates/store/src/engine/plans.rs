@@ -1,6 +1,8 @@
 //! The plans of all tags.
 //!
 //! Invariant: no two plans of a store have the same id, so a completion of a released plan finds no other one.
+//!
+//! Tests: below.
 
 use super::read::Plan;
 use crate::api::Tag;
@@ -38,5 +40,21 @@ impl Plans {
 
     pub(super) fn values(&self) -> impl Iterator<Item = &Plan> {
         self.all.values()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_that_is_used_again_gets_another_plan() {
+        let mut plans = Plans::default();
+        let first = plans.of(Tag(1)).id;
+        assert_eq!(plans.of(Tag(1)).id, first);
+        let other = plans.of(Tag(2)).id;
+        assert!(plans.remove(Tag(1)).is_some());
+        let second = plans.of(Tag(1)).id;
+        assert!(first != other && second != first && second != other);
     }
 }

@@ -3,6 +3,9 @@
 //! Invariant: data that a plan has read is verified against the object's current map when it is used. If the
 //! block was freed and rewritten meanwhile, the check fails and the block is read once more. Only a mismatch of
 //! fresh data is an error.
+//!
+//! Tests: `tests/faults.rs` (`caches_of_any_size_give_right_data_beside_writes_and_misplaced_blocks`),
+//! `tests/model.rs`.
 
 use super::early::Early;
 use super::pack::Packs;

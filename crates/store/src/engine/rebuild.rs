@@ -14,6 +14,8 @@
 //!     that the stored map has as used. So a repair may be interrupted anywhere and repeated.
 //!  2. Sums tell which objects have lost data: those of onodes against those of the leaves found, and those of
 //!     a collection's record against its onodes.
+//!
+//! Tests: `tests/rebuild.rs`.
 
 mod walk;
 

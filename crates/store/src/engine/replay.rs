@@ -11,6 +11,9 @@
 //!  2. Rings share only the map of used blocks, where the order does not matter. A block freed by one ring is
 //!     allocated again only after the checkpoint that freed it is durable. So neither that ring's newest
 //!     checkpoint nor its later log refers to a block of another log.
+//!
+//! Tests: `tests/histories.rs` (1; planted bug `StoreSkipDataCheck`), `tests/reactors.rs` (2,
+//! `logs_are_replayed_in_any_order`).
 
 use super::open::{OpenError, bring, damaged, with_pages};
 use super::{Config, Device, Replayed};

@@ -1,6 +1,9 @@
 //! Requests to the device: their purpose, and which are in flight.
 //!
-//! Invariant: each request id is used once. A repeated or outdated completion matches no request.
+//! Invariant: a request id is used again only after 2³² other requests. A repeated or outdated completion matches no
+//! request.
+//!
+//! Tests: below.
 
 use crate::api::Tag;
 use base::device::{IoId, IoKind, IoRequest};
@@ -82,5 +85,26 @@ impl Requests {
         let key = (id.0 & 0xffff_ffff) as usize;
         self.under_way.get(key).filter(|(g, _)| u64::from(*g) == id.0 >> 32)?;
         Some(self.under_way.remove(key).1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_completion_that_comes_twice_matches_no_request() {
+        let mut requests = Requests::default();
+        let ask = |r: &mut Requests| {
+            r.ask(Role::Root, IoKind::Flush);
+            r.next().unwrap().id
+        };
+        let first = ask(&mut requests);
+        assert!(matches!(requests.done(first), Some(Role::Root)));
+        // The next request has the same place among those under way.
+        let second = ask(&mut requests);
+        assert!(requests.done(first).is_none());
+        assert!(matches!(requests.done(second), Some(Role::Root)));
+        assert!(requests.done(second).is_none());
     }
 }

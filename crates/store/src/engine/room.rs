@@ -12,6 +12,9 @@
 //!  1. A transaction that waits for space is tried again whenever a store has released blocks. After [`WAITS_MAX`] times
 //!     one that would grow no longer waits for other stores, whose clients may take the blocks each time.
 //!  2. A failed store has no part in `Space::coming`.
+//!
+//! Tests: `tests/space.rs` (1, `no_store_is_full_while_another_one_has_blocks_to_release`; 2,
+//! `blocks_of_a_failed_store_are_not_waited_for`).
 
 use super::Store;
 use super::perform::Run;

@@ -6,6 +6,8 @@
 //! Invariants:
 //!  1. No two runs share a place.
 //!  2. `charged` is the sum of what the runs are charged: the whole of their buffers.
+//!
+//! Tests: below.
 
 use super::cache::PASSES_MAX;
 use crate::layout::{BLOCK, BLOCK_LEN};

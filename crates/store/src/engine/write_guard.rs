@@ -3,6 +3,8 @@
 //!
 //! Invariant: no write or discard of this store reaches blocks outside the places of its role. Such a request
 //! fails the store instead.
+//!
+//! Tests: below.
 
 use super::{Role, Store};
 use crate::api::Event;

@@ -12,6 +12,9 @@
 //!  2. `freed_blocks` and `release_blocks` count the blocks in `freed` and `release`; `freed_meta` counts those of the
 //!     former that held metadata.
 //!  3. As many blocks stay free as the running checkpoint and the next one may write (`headroom`).
+//!
+//! Tests: `tests/histories.rs` (1; planted bug `StoreEarlyRelease`), assertions and the check of `tests/crash.rs` (2),
+//! `tests/full.rs` (3).
 
 use super::used::{BlockPtr, INDEXED, SPAN, UsedMap};
 use crate::layout::BLOCK;
@@ -171,6 +174,7 @@ impl Alloc {
 
     /// Freezes the lists for a new checkpoint. Returns the data blocks that came into use.
     pub(crate) fn freeze(&mut self) -> Vec<(u64, u32)> {
+        debug_assert_eq!(self.freed_blocks, sum(&self.freed), "blocks that the checkpoint frees");
         self.release = std::mem::take(&mut self.freed);
         self.release_blocks = self.freed_blocks;
         self.freed_meta = 0;
@@ -185,6 +189,7 @@ impl Alloc {
 
     /// Takes the runs to be released, when the running checkpoint is durable, and the number of their blocks.
     pub(crate) fn take_release(&mut self) -> (Vec<(u64, u32)>, u64) {
+        debug_assert_eq!(self.release_blocks, sum(&self.release), "blocks that the checkpoint releases");
         (std::mem::take(&mut self.release), std::mem::take(&mut self.release_blocks))
     }
 
@@ -295,4 +300,9 @@ impl Alloc {
         }
         block
     }
+}
+
+/// Number of blocks in some runs.
+fn sum(runs: &[(u64, u32)]) -> u64 {
+    runs.iter().map(|r| u64::from(r.1)).sum()
 }

@@ -5,6 +5,8 @@
 //! Invariants:
 //!  1. `mem` is the sum over all pages, `dirty_mem` the sum over pages that differ from their stored form.
 //!  2. A page's `loaded` counts the pages below it that are in memory.
+//!
+//! Tests: the check of `tests/model.rs`.
 
 use super::page::{Body, PAGE_OVERHEAD, Page};
 use crate::superblock::BlobPtr;

@@ -8,6 +8,8 @@
 //!     (version, `var` length, bytes) with ascending versions. It has `stored` bytes. No entry spans two
 //!     pieces.
 //!  2. `last` is the newest version; `bytes` the sum of the entries' lengths.
+//!
+//! Tests: below.
 
 use crate::codec::{Get, Malformed, Put};
 use base::{Epoch, Eversion};

@@ -1,6 +1,8 @@
 //! Inner pages: separators and pointers to the pages below, and their stored form.
 //!
 //! Invariant: a page has as many separators as kids, and they ascend.
+//!
+//! Tests: an assertion, and `decode`, which refuses others and so fails `tests/model.rs`.
 
 use super::key::{self, Key, Sep};
 use super::map::LATE_LEN_MAX;
@@ -112,6 +114,7 @@ impl Inner {
     /// | · omap bytes | var |
     /// | · changes | bytes if changes |
     pub(crate) fn encode(&self, w: &mut Vec<u8>) {
+        debug_assert_eq!(self.seps.iter().count(), self.kids.len(), "a kid has one separator");
         w.var(self.kids.len() as u64);
         for (s, k) in self.seps.iter().zip(&self.kids) {
             w.u64(s.hi);

@@ -7,6 +7,8 @@
 //! Invariants:
 //!  1. Keys ascend strictly.
 //!  2. `at` has the offsets of all entries; `bytes` is the sum of their keys and values.
+//!
+//! Tests: below.
 
 use super::page::Sum;
 use crate::codec::{Get, Malformed, Put};

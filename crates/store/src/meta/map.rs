@@ -11,6 +11,9 @@
 //!
 //! Invariant: a block's checksum is seeded with the object's birth id, the block's number and its version. Birth ids
 //! travel with clones and renames, so shared blocks stay valid; a range that moves to another block number is copied.
+//!
+//! Tests: `tests/faults.rs` (`caches_of_any_size_give_right_data_beside_writes_and_misplaced_blocks`), `tests/undo.rs`
+//! (`undo_works_after_clones_and_renames`).
 
 use crate::codec::{Get, Malformed, Put};
 use crate::layout::{BLOCK_LEN, Layout};

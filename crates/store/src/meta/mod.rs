@@ -13,6 +13,8 @@
 //! Invariants:
 //!  1. Reference counts alone decide when a block is free; a block of an object not marked as shared has one reference.
 //!  2. A collection's `usage` equals the sums over its objects at every moment.
+//!
+//! Tests: the check of `tests/model.rs` (1, 2), `tests/histories.rs` (1; planted bug `StoreForgetReference`).
 
 pub(crate) mod alloc;
 mod apply;

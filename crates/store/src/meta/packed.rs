@@ -7,6 +7,8 @@
 //! every inner page: the extents of objects that a split gave away stay counted where they were, and their removal is
 //! counted where they are. So a collection's sums may be negative, and those of a pool's collections in one shard are
 //! exact together. A collection that is removed leaves its sums to another one of its pool and shard.
+//!
+//! Tests: the check of `tests/compression.rs` and `tests/model.rs`.
 
 use super::map::{CHUNK, Chunk, EXTENT_MAX, Ptr, is_stored};
 use super::{Coll, Meta};

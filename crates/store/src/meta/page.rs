@@ -14,6 +14,9 @@
 //!  3. Above a page that changed since the freeze, every page is dirty since then, marked to be so again (`redirty`), or
 //!     both; above one the checkpoint has yet to write, every page has yet to be written.
 //!  4. `mem` and `dirty_bytes` of the metadata are the sums over pages.
+//!
+//! Tests: `tests/histories.rs` (1; planted bug `StoreLatePage`), `tests/crash.rs` (2, 3), the check of `tests/model.rs`
+//! (4).
 
 use super::change::Change;
 use super::entries::LogEntries;

@@ -9,6 +9,8 @@
 //!  2. A collection has at least one part. Its parts ascend and don't overlap, and all are in the collection's
 //!     shard.
 //!  3. Adjacent parts of a collection in the same family are merged.
+//!
+//! Tests: `tests/collections.rs` (1), below (2, 3).
 
 use super::key::{self, Key, object_lo};
 use super::page::Sum;
@@ -272,5 +274,34 @@ impl Meta {
             o.coll = dst;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::rng::Rng;
+
+    #[test]
+    fn parts_that_were_cut_are_joined_to_the_former_ones() {
+        let mut rng = Rng::new(5);
+        for _ in 0..1000 {
+            // Ascending parts of two families, which differ where one part begins behind the end of another.
+            let (mut parts, mut from, mut family) = (Parts::new(), 0, 1);
+            for _ in 0..=rng.below(5) {
+                let to = from + rng.below(20) as u32;
+                parts.push(Part { family, range: from..=to });
+                let gap = rng.below(3) as u32;
+                from = to + 1 + gap;
+                family = if gap == 0 || rng.chance(1, 2) { 3 - family } else { family };
+            }
+            let first = rng.below(u64::from(from) + 5) as u32;
+            let (below, above) = cut(&parts, first);
+            assert!(below.iter().all(|p| p.range.start() <= p.range.end() && *p.range.end() < first));
+            assert!(above.iter().all(|p| p.range.start() <= p.range.end() && *p.range.start() >= first));
+            let joined = join(below.into_iter().chain(above));
+            assert!(joined.windows(2).all(|w| w[0].range.end() < w[1].range.start()));
+            assert!(joined.iter().map(|p| (p.family, &p.range)).eq(parts.iter().map(|p| (p.family, &p.range))));
+        }
     }
 }

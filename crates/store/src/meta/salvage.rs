@@ -5,6 +5,8 @@
 //! are skipped.
 //!
 //! Invariant: no object is ever missing from a collection that stays.
+//!
+//! Tests: `tests/rebuild.rs`.
 
 use super::Meta;
 use super::change::{Change, What};

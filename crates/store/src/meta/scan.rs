@@ -2,6 +2,8 @@
 //!
 //! Invariant: a range is answered for only if all pages that it may concern are in memory; else they are requested, some
 //! of those behind the missing one together with it.
+//!
+//! Tests: `tests/memory.rs`, `tests/model.rs`.
 
 use super::Meta;
 use super::inner::{Kid, kid_bytes};

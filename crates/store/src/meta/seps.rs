@@ -2,6 +2,8 @@
 //! side. The bytes that break ties, which most separators lack, are kept apart.
 //!
 //! Invariants: ascending; `rests` is empty or as long as `at`.
+//!
+//! Tests: below.
 
 use super::key::{Key, Sep};
 use bytes::Bytes;

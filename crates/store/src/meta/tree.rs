@@ -10,6 +10,8 @@
 //!     all below it, is stored first. Splits above the lowest inner level are delayed until that is cheap;
 //!     pages may be too long meanwhile.
 //!  3. Inner pages above level 1 are never empty.
+//!
+//! Tests: the check of `tests/deep.rs` (1), `tests/crash.rs` (2), an assertion (3).
 
 use super::Meta;
 use super::inner::{Inner, Kid, kid_bytes};
@@ -416,6 +418,7 @@ impl Meta {
             if !empty || parent == NONE {
                 continue;
             }
+            debug_assert!(p.level < 2, "an inner page of level {} has lost all kids", p.level);
             // An empty inner page stays if its removal is not cheap now. It is used again when keys of its
             // range arrive.
             let inner = matches!(p.body, Body::Inner(_));

@@ -12,6 +12,8 @@
 //!  2. A block returns to the same object, identified by its number, and to the same place in it, so that its
 //!     checksum stays valid.
 //!  3. A collection's `undo` counts its records and the blocks in them.
+//!
+//! Tests: the check of `tests/undo.rs` (1, 3), its contents (2).
 
 use super::Meta;
 use super::entries::LogEntries;

@@ -6,6 +6,8 @@
 //!
 //! Invariant: together with the log, the stored maps name exactly the blocks that the trees refer to, and the
 //! maps' own blocks.
+//!
+//! Tests: the check of `tests/model.rs`.
 
 use super::writeback::Writeback;
 use crate::codec::{Get, Malformed, Put};

@@ -4,6 +4,8 @@
 //!  1. Pieces are numbered in the order in which they are handed over. `written` is the number up to which all
 //!     are on the device.
 //!  2. Epochs count freezes. Pages dirtied in an earlier epoch belong to the running checkpoint.
+//!
+//! Tests: an assertion (1), `tests/histories.rs` (2; planted bug `StoreLatePage`).
 
 use crate::space::Runs;
 use bytes::Bytes;
@@ -104,6 +106,7 @@ impl Writeback {
 
     /// Registers that all pieces up to this number are on the device.
     pub(crate) fn written(&mut self, upto: u64) {
+        debug_assert!(upto <= self.put, "piece {upto} is on the device, of {} handed over", self.put);
         self.written = self.written.max(upto);
     }
 }
