@@ -5,6 +5,9 @@
 //! Invariants:
 //!  1. Tickets are replaced only by a reply that decrypts under the key they belong to.
 //!  2. A service counts as genuine only after it returned our nonce plus one under the ticket's session key.
+//!
+//! Tests: `crates/msgr/tests/are_bad_peers_refused.rs` (1, `a_reply_under_another_key_changes_no_ticket`; 2,
+//! `a_recorded_service_does_not_count_as_genuine`).
 
 use crate::crypto::Usage;
 use crate::rotating::RotatingKeys;
@@ -226,13 +229,19 @@ impl Client {
     }
 }
 
-/// Result of a finished handshake.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Result of a finished handshake. `Debug` does not show the connection secret.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Accepted {
     /// Key for frame signatures; `None` with method none.
     pub session_key: Option<CryptoKey>,
     /// Secret for the keys of secure mode; empty in crc mode.
     pub connection_secret: Vec<u8>,
+}
+
+impl std::fmt::Debug for Accepted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Accepted").field("session_key", &self.session_key).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug)]

@@ -9,6 +9,9 @@
 //!  2. A proof, ticket or authorizer that fails verification gives a typed [`AuthError`], never a half-authenticated
 //!     state.
 //!  3. Key material is not printed by `Debug`.
+//!
+//! Tests: `crates/hostile/tests/hostile_bytes.rs` (1, family `auth`), `crates/msgr/tests/are_bad_peers_refused.rs` (2),
+//! below (3).
 
 #![forbid(unsafe_code)]
 
@@ -65,4 +68,31 @@ impl ConMode {
     pub const CRC: Self = Self(1);
     /// AES-128-GCM.
     pub const SECURE: Self = Self(2);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::{AuthName, Utime};
+
+    #[test]
+    fn no_secret_is_shown_for_debugging() {
+        let key = CryptoKey::from_base64("AQCDSQFrrCnoLhAA7DqkHzyE1GFyzXGYJNe5Iw==").unwrap();
+        let secret = vec![211; server::CONNECTION_SECRET_LEN];
+        let granted = server::Granted {
+            reply: secret.clone().into(),
+            name: AuthName::parse("client.x").unwrap(),
+            global_id: 4107,
+            caps: CapsInfo::from_text("allow *"),
+            session_key: Some(key.clone()),
+            connection_secret: secret.clone(),
+            expires: Utime::default(),
+            proved: None,
+        };
+        let accepted = client::Accepted { session_key: Some(key.clone()), connection_secret: secret };
+        for shown in [format!("{key:?}"), format!("{granted:?}"), format!("{accepted:?}")] {
+            assert!(shown.contains("CryptoKey(aes)"), "{shown}");
+            assert!(!shown.contains("211") && !shown.contains("d3"), "{shown}");
+        }
+    }
 }

@@ -8,6 +8,8 @@
 //!     from the peer's HELLO or ident.
 //!  2. `kind` is the type of `name`, or client. A peer whose HELLO says client has no daemon rights, whatever its key. A
 //!     peer whose HELLO names another daemon type than its name is refused before.
+//!
+//! Tests: `crates/msgr/tests/are_bad_peers_refused.rs` (1, `a_claim_in_hello_gives_no_rights`), below (2).
 
 use crate::{AuthError, CapsInfo, KeyMark, Method};
 use base::{AuthName, EntityAddr, EntityKind, EntityName, OsdId, Utime};

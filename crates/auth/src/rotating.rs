@@ -9,6 +9,8 @@
 //!  2. New tickets are sealed with the current secret, which is never the newest once there are three. So every daemon
 //!     has a whole period to fetch a secret before the first ticket under it appears.
 //!  3. A secret remains usable for a period after it stopped being current: as long as a ticket sealed with it can live.
+//!
+//! Tests: below.
 
 use crate::{CryptoKey, KeyKind, Random};
 use base::{EntityKind, Utime};

@@ -7,6 +7,9 @@
 //!  1. [`Granted`] is returned only after a proof, after a ticket with the answer to our challenge, or with method none.
 //!  2. A client keeps its global id only by a ticket that was sealed for this id and entity, or if the host allows the
 //!     insecure reclaim of old clients or has lost the keys of tickets.
+//!
+//! Tests: `crates/msgr/tests/are_bad_peers_refused.rs` (1, `a_recorded_authorizer_fails_the_challenge`; 2,
+//! `a_global_id_is_reclaimed_only_with_its_ticket`).
 
 use crate::crypto::{Usage, constant_time_eq};
 use crate::keyring::Caps;
@@ -187,8 +190,8 @@ pub fn pick(keys: &RotatingKeys, id: Option<u64>) -> Option<(u64, CryptoKey)> {
     }
 }
 
-/// Result of a successful handshake.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Result of a successful handshake. `Debug` does not show the connection secret.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Granted {
     /// Payload of AUTH_DONE.
     pub reply: Bytes,
@@ -207,6 +210,14 @@ pub struct Granted {
     /// Fingerprint of the entity's key that was proved to the monitors; `None` with method none, and for a ticket that
     /// does not name it.
     pub proved: Option<KeyMark>,
+}
+
+impl std::fmt::Debug for Granted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut f = f.debug_struct("Granted");
+        f.field("name", &self.name).field("global_id", &self.global_id).field("caps", &self.caps);
+        f.field("session_key", &self.session_key).field("expires", &self.expires).finish_non_exhaustive()
+    }
 }
 
 /// The next frame to send.

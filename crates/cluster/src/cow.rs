@@ -1,9 +1,12 @@
 //! Copy-on-write containers: cloning a map of 10,000 OSDs shares everything, and a change copies one chunk.
 //!
 //! [`CowVec`] is a vector indexed by OSD number, [`CowMap`] an ordered map (placement overrides, blocklist).
+//!
 //! Invariants:
 //!  1. Every chunk but the last of a `CowVec` holds exactly `CHUNK` elements.
 //!  2. Chunks of a `CowMap` are never empty, and keys ascend strictly within and across chunks.
+//!
+//! Tests: below.
 
 use std::sync::Arc;
 
@@ -267,10 +270,16 @@ mod tests {
             for (m, model) in old {
                 assert_eq!(m.len(), model.len());
                 assert!(m.iter().eq(model.iter()), "seed {seed}");
+                assert!(m.chunks.iter().all(|c| !c.is_empty()), "seed {seed}");
                 let from = rng.below(700);
                 assert!(m.iter_from(&from).eq(model.range(from..)), "seed {seed} from {from}");
             }
         }
+    }
+
+    fn has_full_chunks(v: &CowVec<u32>) -> bool {
+        let (last, full) = v.chunks.split_last().unwrap();
+        full.iter().all(|c| c.len() == CHUNK) && !last.is_empty()
     }
 
     #[test]
@@ -280,12 +289,15 @@ mod tests {
         *v.get_mut(129).unwrap() = 7;
         v.resize(130);
         assert_eq!((v.len(), v.get(129), v.get(130)), (130, Some(&7), None));
+        assert!(has_full_chunks(&v));
         v.resize(400);
         assert_eq!((v.len(), v.get(399), v.iter().count()), (400, Some(&0), 400));
+        assert!(has_full_chunks(&v));
         v.resize(128);
         assert_eq!(v.iter().count(), 128);
         v.push(9);
         assert_eq!(v.get(128), Some(&9));
+        assert!(has_full_chunks(&v));
         assert!(old.iter().copied().eq(0..300));
     }
 }

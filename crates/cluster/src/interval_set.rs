@@ -5,8 +5,10 @@
 //!
 //! Invariants:
 //!  1. Ranges ascend within and across chunks, and neither overlap nor touch.
-//!  2. A chunk has 1 to `CHUNK_MAX` ranges. Two neighbours that would fit into half a chunk are joined when one of
-//!     them shrinks.
+//!  2. A chunk has 1 to `CHUNK_MAX` ranges. One that shrinks is joined with the next one if both fit into half a
+//!     chunk.
+//!
+//! Tests: below.
 
 use std::sync::Arc;
 use wire::codec::{Decode, Encode, Reader, Result, Writer};
@@ -495,5 +497,7 @@ mod tests {
         assert!(shared + 3 >= s.chunks.len(), "{shared} of {}", s.chunks.len());
         assert_eq!(s.added_since(&before), [(150_001, 1)]);
         assert_eq!(before.added_since(&s), [(0, 1)]);
+        (0..100_000).rev().filter(|n| n % 512 != 0).for_each(|n| s.erase(3 * n, 1));
+        assert!(s.num_intervals() < CHUNK_MAX / 2 && s.chunks.len() <= 2, "{} chunks", s.chunks.len());
     }
 }

@@ -2,10 +2,14 @@
 //!
 //! Pure: no I/O, no clock, no threads. Maps are values. A monitor makes the next map from the last one and an
 //! incremental. Daemons and clients apply the same incremental and must arrive at the same bytes.
+//!
 //! Invariants:
 //!  1. Decoding hostile bytes never panics, loops or allocates more than the input justifies.
 //!  2. `decode` then `encode` with the writer's features gives the writer's bytes, checksum included.
 //!  3. Placement equals Ceph's for every map: same PG, same OSDs, same primary.
+//!
+//! Tests: `crates/hostile/tests/hostile_bytes.rs` (1, families `maps`, `crush`, `caps`), `tests/osdmap_vectors.rs` (2,
+//! 3), `tests/captured_incrementals.rs` (2), `tests/crush_vectors.rs` (3).
 //!
 //! Design: docs/design/placement.md.
 

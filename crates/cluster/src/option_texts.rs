@@ -1,6 +1,8 @@
 //! Texts about options: those that our daemons use, and those that only our daemons have.
 //!
-//! Invariant: every name of [`crate::used_options::USED`] has a text; a test checks it.
+//! Invariant: every name of [`crate::used_options::USED`] has a text.
+//!
+//! Tests: below.
 
 /// An option that Ceph's table does not have. A daemon reads it from its configuration file when it starts, before it
 /// has reached a monitor.

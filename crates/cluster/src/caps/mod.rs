@@ -2,10 +2,13 @@
 //!
 //! Capability strings are parsed once per session into grants with all profiles written out; checks then allocate
 //! nothing. The grammar and the meaning are Ceph's, so that the same string allows and forbids the same things.
+//!
 //! Invariants:
 //!  1. A string that is not wholly understood grants nothing: parsing gives an error with the place.
 //!  2. An empty string is valid and grants nothing.
 //!  3. A grant with a network it cannot parse grants nothing.
+//!
+//! Tests: `tests/caps.rs` (1, 3, `osd_strings_that_do_not`, `osd_networks`; 2, `osd_strings_that_parse`).
 
 mod constraint;
 mod lex;

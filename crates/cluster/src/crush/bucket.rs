@@ -2,6 +2,8 @@
 //!
 //! Invariant: `weight` and the vectors of [`BucketData`] are derived from the items and their weights. Every
 //! change goes through [`Bucket::set_items`], which recomputes them.
+//!
+//! Tests: below (`rebuilt_buckets_equal_cephs`), `tests/crush_edits.rs`.
 
 use super::CrushError;
 

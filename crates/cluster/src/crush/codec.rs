@@ -2,6 +2,8 @@
 //!
 //! Invariants: a decoded map has consistent vectors (as many weights as items), bucket ids that match their slots and
 //! bounded slot counts, so that placement can trust it. Graph loops may remain; every walk is bounded by itself.
+//!
+//! Tests: `crates/hostile/tests/hostile_bytes.rs` (family `crush`).
 
 use super::bucket::{Bucket, BucketAlg, BucketData};
 use super::rules::{Rule, Step};
