@@ -3,6 +3,8 @@
 //! Invariant: all reactors together serve at most [`accepted_max`] accepted sockets. Beyond that, a new one takes the
 //! place of the oldest that has not signed in, or is closed. Besides, at most [`WAITING_MAX`] wait for the reactor that
 //! is to serve them, and one more at each listening socket.
+//!
+//! Tests: `tests/do_accepted_sockets_leave_a_reserve.rs`.
 
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

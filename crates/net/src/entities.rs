@@ -2,6 +2,8 @@
 //!
 //! Invariant: an entity has at most [`share`] of the connections that its endpoint may accept. A key that all machines
 //! of a cluster share is the usual case, so the share is large; the rest is for the others.
+//!
+//! Tests: below.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

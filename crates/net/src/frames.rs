@@ -7,6 +7,8 @@
 //!  1. Granted bytes are at most the room that the caller gives, unless a single frame is longer than that.
 //!  2. Frames of more than [`LONG`] bytes have at most half of the room, so that usual writes get through.
 //!  3. A waiting frame is granted as soon as it fits and none of an entity with fewer bytes does.
+//!
+//! Tests: below.
 
 use crate::types::ConnId;
 use base::AuthName;

@@ -13,6 +13,8 @@
 //!     address with somebody who fails all the time (behind address translation) sign in after some attempts.
 //!  3. The table has at most [`ADDRESSES`] addresses; further ones share one entry.
 //!  4. The log has a few lines per address and minute, and one line that counts the rest.
+//!
+//! Tests: below.
 
 use crate::types::ConnId;
 use base::Mono;

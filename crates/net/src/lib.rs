@@ -10,6 +10,8 @@
 //!     opened or that was reported `Open`, unless the host closed it itself.
 //!  3. A connection that holds more than its limit of messages, charges and (if accepted and lossy) unsent output is not
 //!     read. It is closed only if its peer makes no progress, or its output exceeds four times its limit.
+//!
+//! Tests: `tests/do_endpoints_talk_over_sockets.rs` (1, 2), `tests/do_slow_and_greedy_peers_wait.rs` (3).
 
 #![forbid(unsafe_code)]
 

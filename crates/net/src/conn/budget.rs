@@ -4,6 +4,9 @@
 //! Invariants:
 //!  1. What a connection holds is counted in the reactor's sum too, and leaves both at once.
 //!  2. A pause ends with what caused it: the connection's own bytes, those of others, or the host's wish.
+//!
+//! Tests: `tests/do_endpoints_talk_over_sockets.rs` (1, `all_connections_together_are_bounded_and_none_starves`),
+//! `tests/do_slow_and_greedy_peers_wait.rs` (2).
 
 use super::{Conn, STALL_BYTES};
 use crate::Inner;
@@ -146,6 +149,7 @@ impl Conn {
 
     pub(crate) fn consumed(&self, inner: &Inner, bytes: usize) {
         let n = bytes.min(self.budget.in_flight.get());
+        debug_assert!(n <= inner.in_flight.get(), "the reactor's sum includes what a connection holds");
         self.budget.in_flight.set(self.budget.in_flight.get() - n);
         inner.in_flight.set(inner.in_flight.get().saturating_sub(n));
         self.resume_after(inner);

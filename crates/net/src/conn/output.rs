@@ -1,6 +1,8 @@
 //! Writing to the socket, at the end of a turn, and peers that do not take what is written.
 //!
 //! Invariant: nothing is written to a full socket before it has room again.
+//!
+//! Tests: an assertion.
 
 use super::{Conn, STALL_BYTES};
 use crate::types::CloseReason;
@@ -116,6 +118,7 @@ impl Conn {
                 self.wake();
                 return Ok(true);
             }
+            debug_assert!(!self.output.blocked.get(), "a full socket is not written to");
             let written = if machine.parts() <= SLICES_FEW {
                 write_some::<SLICES_FEW>(stream, &machine)
             } else {

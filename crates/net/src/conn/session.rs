@@ -1,6 +1,8 @@
 //! Sessions: peers that sign in, and sessions that go on over another socket.
 //!
 //! Invariant: a session is continued only by the entity that has it, whatever address the peer claims.
+//!
+//! Tests: `tests/do_endpoints_talk_over_sockets.rs` (`another_entity_does_not_take_over_a_session_by_its_address`).
 
 use super::Conn;
 use crate::types::{CloseReason, ConnEvent, PeerInfo};
