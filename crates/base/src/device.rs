@@ -4,7 +4,7 @@
 //! in parallel. A [`IoKind::Flush`] covers every write requested before it, also those still in flight, except
 //! for [`IoKind::WriteAhead`].
 //!
-//! Invariant: a buffer handed out in a request belongs to the engine until its completion.
+//! Buffers of a request are [`Bytes`], which nothing changes while the engine has them.
 
 use bytes::Bytes;
 

@@ -14,7 +14,8 @@
 //!
 //! Invariant: a flush is done only when every write requested before it has completed and is durable. So is every
 //! write whose completion was reported before the flush was requested. Writes ahead are exempt from the first rule.
-//! The histories of `store` run this on a simulated write cache.
+//!
+//! Tests: below, `crates/store/tests/histories.rs` (planted bug `StoreAllFlushed`).
 
 use crate::device::IoId;
 use crate::errno::{EIO, Errno};

@@ -10,11 +10,13 @@
 //! A vector is all operations of a request. *Payload* is object data; *metadata* is attributes, omap keys, values and
 //! headers, by name and value.
 //!
-//! Invariants, checked at compile time and by `crates/pg/tests/sizes.rs`:
+//! Invariants, as far as possible checked at compile time:
 //!  1. Whatever planning accepts fits a message between OSDs, and a log frame of [`FRAME_MAX`].
 //!  2. Planning refuses what a frame of the smallest log among the acting set does not take. Members tell their frames
 //!     when an interval begins.
 //!  3. Whatever an object may hold can be read in one answer, copied, and pushed in parts.
+//!
+//! Tests: `crates/pg/tests/sizes.rs`.
 
 /// Largest front segment of a message, in bytes.
 pub const FRONT_MAX: usize = 64 << 20;

@@ -5,6 +5,8 @@
 //!
 //! Invariant: the checksums are those of the buffer that [`Summed`] holds, which nothing changes while it is held. A
 //! slice is recognised by its address, so checksums are never taken for other bytes.
+//!
+//! Tests: below.
 
 use crate::crc::{BLOCK, SEED, append, crc32c};
 use bytes::Bytes;

@@ -6,6 +6,8 @@
 //!  1. Methods pass `ClsError::Wait` on unchanged, and the caller repeats them from the start with the original state.
 //!     So a method reads its object before changing it, or tolerates the repetition.
 //!  2. Stored formats (xattr names, omap keys, value encodings) are Ceph's, because other tools read them directly.
+//!
+//! Tests: `crates/pg/tests/long.rs` (1, `calls_in_parts_equal_calls_in_one`), `src/tests/recorded.rs` (2).
 
 #![forbid(unsafe_code)]
 

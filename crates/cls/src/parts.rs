@@ -11,6 +11,8 @@
 //!  3. The result does not depend on the room of the parts.
 //!  4. Folds over few entries keep nothing, so they allocate nothing.
 //!  5. What is kept is bounded in number and in bytes.
+//!
+//! Tests: `src/tests/parts.rs`.
 
 use crate::ctx::{ClsError, ClsResult, ObjectCtx};
 use base::errno::{E2BIG, EIO};

@@ -15,6 +15,8 @@
 //! Invariants:
 //! - any `k` of the `k + m` chunks give back all others (tested for every loss pattern of the supported shapes up to 6+4);
 //! - all kernels give the same bytes (tested for every coefficient and for lengths around each vector width).
+//!
+//! Tests: `tests/are_bytes_those_of_ceph.rs`, and below `kernel` (`all_kernels_give_the_products_of_the_field`).
 
 pub mod codec;
 pub mod gf;

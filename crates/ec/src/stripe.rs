@@ -8,6 +8,8 @@
 //! - the length of a shard depends on the object's size alone ([`Layout::shard_len`]), in whole blocks;
 //! - a shard is zero where the object has no byte, so reads beyond a shard's end return zeros;
 //! - reads and writes of a plan are whole blocks ([`BLOCK`]), not whole chunks.
+//!
+//! Tests: `tests/does_a_layout_hold_for_every_byte.rs`.
 
 use std::ops::Range;
 

@@ -4,6 +4,10 @@
 //! with `{u8 version, u8 compat, u32 length}`. Invariants:
 //!  1. Decoding never panics and never allocates more than the length of the input justifies.
 //!  2. `decode(encode(x)) == x` for every type and every supported feature set.
+//!
+//! Tests: `crates/hostile/tests/hostile_bytes.rs` (1, families `messages`, `structures`),
+//! `tests/are_captured_messages_read_to_the_end_and_written_alike.rs` (2), `tests/do_layouts_without_a_capture_hold.rs`
+//! (2).
 
 #![forbid(unsafe_code)]
 

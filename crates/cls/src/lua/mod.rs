@@ -6,6 +6,8 @@
 //! [`INSTRUCTIONS_MAX`] instructions and holds at most [`MEMORY_MAX`] bytes. Loops in C code are replaced or limited by
 //! [`MATCHING_MAX`]. After a wait or an exceeded limit every step fails. Each call has its own interpreter, so that no
 //! state survives it.
+//!
+//! Tests: `src/lua/tests.rs` (`every_script_ends`, `a_wait_is_passed_on`).
 
 mod bind;
 mod input;

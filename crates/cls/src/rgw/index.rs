@@ -2,6 +2,8 @@
 //!
 //! Invariant: the header's statistics are those of all plain entries without flags and of all versions. Every change of
 //! a counted entry updates the header in the same call.
+//!
+//! Tests: `src/rgw/tests/mod.rs` (`statistics_equal_the_entries_whatever_gateways_do`).
 
 use super::keys;
 use super::types::{BiEntry, DirEntry, Header, Key, LogEntry, Resharding, Stats, bi, flags};

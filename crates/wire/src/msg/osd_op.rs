@@ -3,6 +3,9 @@
 //! Invariants:
 //!  1. Names and inputs are slices of the message's segments: decoding copies no payload.
 //!  2. The 28-byte argument union of an operation is kept unchanged, so that a reply echoes it byte for byte.
+//!
+//! Tests: `tests/do_layouts_without_a_capture_hold.rs` (1, `an_operation_with_payloads`),
+//! `tests/are_captured_messages_read_to_the_end_and_written_alike.rs` (2).
 
 use crate::Features;
 use crate::codec::{Reader, Result, Writer};

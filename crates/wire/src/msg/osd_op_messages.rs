@@ -1,6 +1,8 @@
 //! `MOSDOp` and `MOSDOpReply`: the messages that carry operations ([`osd_op`](super::osd_op)) and their results.
 //!
 //! Invariant: names and inputs are slices of the message's segments: decoding copies no payload.
+//!
+//! Tests: `tests/do_layouts_without_a_capture_hold.rs` (`an_operation_with_payloads`).
 
 use super::osd_op::{OSD_OP_LEN, OpVec, OsdOp};
 use crate::codec::{DecodeError, Reader, Result, Writer};
