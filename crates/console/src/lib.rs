@@ -11,6 +11,9 @@
 //!     one that changes something also has the session's token and comes from the page's own origin.
 //!  3. Requests, connections, sessions, attempts to sign in and history are bounded, each by a named limit.
 //!  4. The page loads nothing from elsewhere, and puts text into the document as text only.
+//!
+//! Tests: `tests/does_the_console_keep_strangers_out.rs` (1, 2), `session`, `history` and `http` (3), `route` (4,
+//! `the_page_is_whole_and_loads_nothing_from_elsewhere`).
 
 #![forbid(unsafe_code)]
 

@@ -8,6 +8,8 @@
 //! Invariants:
 //!  1. The container's key is in no file of this host, except in the note of an OSD that is being made.
 //!  2. Only mappings that are named after an OSD's uuid are opened and closed.
+//!
+//! Tests: below (2, `mappings_of_osds_are_known_by_their_names`).
 
 use super::Error;
 use super::host::is_in_use;

@@ -4,6 +4,8 @@
 //!  1. A store whose OSD the map has is erased only after the monitors have agreed or the operator has overruled them.
 //!  2. A store that a daemon has open is not erased.
 //!  3. Of a LUKS container all key slots are overwritten: its key, if it is known, opens nothing any more.
+//!
+//! Tests: `interop/tests/osd_create.sh` (1, 2).
 
 use super::Error;
 use super::create::{How, Make};

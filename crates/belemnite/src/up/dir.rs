@@ -8,6 +8,9 @@
 //!     nothing was ever served from it.
 //!  3. Each of the two files is whole or absent, whenever the machine stops: a file is written beside its place, flushed,
 //!     renamed, and its directory is flushed.
+//!
+//! Tests: `interop/tests/osd_add.sh` (1), `tests/does_up_keep_a_cluster_through_a_week.rs` (2,
+//! `an_interrupted_creation_begins_anew_and_a_left_over_store_stays`), below (3, `a_write_that_fails_leaves_the_file`).
 
 use super::Error;
 use super::layout::Layout;

@@ -1,6 +1,8 @@
 //! The arguments of `up` against the cluster that a directory holds.
 //!
 //! Invariant: no argument is ignored. It takes effect, equals what the cluster has, or is refused with the reason.
+//!
+//! Tests: below (`arguments_that_contradict_the_cluster_are_refused`).
 
 use super::layout::{self, Layout};
 use super::plan::{self, OsdPlan, Plan};

@@ -10,6 +10,8 @@
 //!  4. A daemon that an operator stopped stays down until it is started.
 //!  5. Daemons of this program start from its file as it is at that moment, so a replaced file takes effect with the next
 //!     start of each daemon. If the file is gone or cannot be run, they start from the program that this process runs.
+//!
+//! Tests: below (1, 3, 5), `tests/does_up_keep_a_cluster_through_a_week.rs` (4).
 
 use super::layout::Layout;
 use std::fs::File;

@@ -3,6 +3,8 @@
 //! Objects and files are known by their number; name, size and contents follow from it. A [`Book`] keeps the numbers
 //! that exist. Invariant: a number that an operation holds is not given out for removal, so an operation never finds
 //! its object removed by another one of the same load.
+//!
+//! Tests: below (`a_number_in_use_is_not_removed`).
 
 use super::pattern::unit;
 use base::rng::Rng;

@@ -10,6 +10,9 @@
 //! Invariants:
 //!  1. A set that is kept is one that the pool's rule could make: its OSDs have weight and lie in different failure domains.
 //!  2. A PG whose upmaps, pool or rule changed since is left alone: someone else has moved it.
+//!
+//! Tests: `src/balance/growth/tests.rs` (1, `no_pg_moves_when_osds_join_and_the_balancer_ends_even`; 2,
+//! `pgs_that_nobody_wants_kept_and_other_changes_of_the_pool_move`).
 
 use super::items_between;
 use base::{OsdId, PgId};

@@ -9,6 +9,9 @@
 //!     takes, have weight, and lie in different failure domains.
 //!  2. No move goes to an OSD that is down, out or closed to more data.
 //!  3. Every move makes the spread more even; none is undone by a later one of the same plan.
+//!
+//! Tests: `src/balance/tests.rs` (1, 3, `sixty_osds_with_four_pools_end_even_in_pgs_and_bytes`; 2,
+//! `closed_and_down_osds_get_nothing`).
 
 mod growth;
 mod items;

@@ -6,6 +6,8 @@
 //!  1. No more than [`SAMPLES_MAX`] samples are kept, [`PER_DEVICE`] of one device, none longer than [`SAMPLE_MAX`] or older
 //!     than `mgr/devicehealth/retention_period`; the oldest go first.
 //!  2. A drive that cannot be read gets no sample; that nothing was read is told.
+//!
+//! Tests: below (1, `the_newest_samples_stay`; 2, `only_health_data_is_kept`).
 
 use super::images::{Job, Service};
 use base::errno::{EAGAIN, EINVAL, EIO, ENOENT, EOPNOTSUPP, ETIMEDOUT, Errno};

@@ -9,6 +9,8 @@
 //!  2. A round asks [`HOSTS_MAX`] hosts at most, the next round those that follow, each for a bounded time. It writes only
 //!     what has changed.
 //!  3. A host that gives a wrong answer, or none, harms no other.
+//!
+//! Tests: below (1, `two_looks_tell_and_one_takes_back`; 3, `entries_of_hosts_that_are_silent_stay`).
 
 use super::devices::{AT_ONCE, ask, tell, together, value_of};
 use super::images::Service;

@@ -9,6 +9,9 @@
 //!  1. Bytes are counted once for each copy or shard that is made where there is none.
 //!  2. A copy counts as present only if the PG's report says that it is complete and its OSD is up in the map.
 //!  3. What is not known (PGs without a report, OSDs without a size) is named, not left out.
+//!
+//! Tests: `src/rehearse/tests.rs` (1, `random_changes_move_what_the_model_says`; 2,
+//! `copies_that_are_not_there_yet_do_not_serve`; 3, `moves_without_end_are_named`).
 
 mod grow;
 mod moves;

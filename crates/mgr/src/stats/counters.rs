@@ -5,6 +5,8 @@
 //!
 //! Invariants: number and text of a daemon's counters are bounded, whatever it declares; a report that cannot be decoded
 //! changes no value.
+//!
+//! Tests: below.
 
 use base::Mono;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

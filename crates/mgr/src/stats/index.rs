@@ -1,8 +1,11 @@
 //! An index of PGs for queries about many of them, kept up to date by each report, so that no query looks at every PG.
 //!
 //! Invariants:
-//!  1. After each change the index holds what a recount over all PGs would give; a test recounts.
+//!  1. After each change the index holds what a recount over all PGs would give.
 //!  2. A report costs a number of entries that depends on the PG's copies only.
+//!
+//! Tests: `src/stats/tests.rs` (1, `sums_equal_a_recount_after_random_reports`; 2,
+//! `no_question_of_each_second_looks_at_quiet_pgs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 

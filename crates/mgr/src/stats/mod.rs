@@ -10,6 +10,8 @@
 //!  3. Space is that of OSDs that exist and are in.
 //!  4. What is asked for each second, by each map or by `status` and `health` is answered from the index and the sums,
 //!     without a look at each PG.
+//!
+//! Tests: `src/stats/tests.rs`.
 
 pub mod autoscale;
 pub mod counters;

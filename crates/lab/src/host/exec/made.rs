@@ -6,6 +6,8 @@
 //!  2. A name that exists already is refused, so a pool or profile of somebody else is never taken for one of the run.
 //!  3. Each way out of a run on an existing cluster removes what it made: the next pool, a failure, Ctrl-C. After a killed
 //!     run the record in the run's folder names what is left, and `--resume` removes it.
+//!
+//! Tests: below (1, 2; 3, `leftovers_of_a_killed_run_are_removed_by_its_record`), `interop/tests/lab.sh` (3).
 
 use super::ExecError;
 use crate::host::control::{Control, ControlError};

@@ -4,6 +4,8 @@
 //!  1. A cell with a `result.json` is done; the run never measures it again.
 //!  2. Everything started here ends with the executor. The kernel kills the daemons; dropping a cluster removes its
 //!     files and control groups. If the executor itself is killed, `lab clean` removes them.
+//!
+//! Tests: `interop/tests/lab.sh`.
 
 pub mod clean;
 mod conf;

@@ -3,6 +3,8 @@
 //! Invariant: when the connection ends, for whatever reason, everything that the laboratory started on a host ends, and
 //! everything that it wrote is removed. The shell removes the directory at the end of its input. The shell around a
 //! daemon ends the daemon in the same way.
+//!
+//! Tests: below.
 
 use super::ExecError;
 use std::io::{BufRead as _, BufReader, Write as _};

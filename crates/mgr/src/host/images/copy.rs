@@ -4,6 +4,8 @@
 //! Objects are compared by their contents as seen through the image, so source and destination may differ in striping
 //! and object size. Invariants: a copy never overwrites what a client wrote to the destination. A copy is idempotent:
 //! every write carries the snapshots that precede it, and is skipped once the object knows newer ones.
+//!
+//! Tests: `interop/tests/rbd.sh`, which writes to the destination before the copy.
 
 use super::image::{Image, Step, enc};
 use super::migration::Spec;

@@ -3,6 +3,8 @@
 //!
 //! Sources outside the cluster are left to the `rbd` command, which can read them. Invariants: the source is intact
 //! until a commit. A commit or abort that was interrupted at any step completes when it is repeated.
+//!
+//! Tests: `interop/tests/rbd.sh`, in which one migration is committed and one goes back.
 
 use super::copy::{Back, Copy};
 use super::image::{COOKIE, Image, Place, Step, absent_is_fine, enc};

@@ -11,6 +11,10 @@
 //! Invariants:
 //!  1. A record undoes all of a change, or none is made ([`Undo::of`]).
 //!  2. What others have changed since is told ([`Record::differences`]) before it is overwritten.
+//!
+//! Tests: `src/rehearse/steps/tests.rs` (1,
+//! `a_change_in_steps_ends_where_the_command_alone_would_and_undo_brings_all_back`,
+//! `changes_without_a_way_back_are_refused`; 2, `changes_of_others_are_told`).
 
 mod claim;
 mod crush;
