@@ -12,6 +12,8 @@
 //!  4. A device that holds anything is never given to an OSD.
 //!  5. The steps of a stage do not depend on each other.
 //!  6. The monitors' state moves as a whole while no monitor runs, and the old place serves until the new one does.
+//!
+//! Tests: `tests/plans.rs`.
 
 #![forbid(unsafe_code)]
 

@@ -255,7 +255,12 @@ fn run(i: &Inventory, f: &mut Facts, cuts: &Cuts, by: fn(&Inventory, &Facts) -> 
             Next::Stage(s) => s,
         };
         let cut = cuts.get(n).copied().unwrap_or(255) as usize;
-        for (k, s) in stage.steps.iter().enumerate() {
+        // The steps of a stage do not depend on each other.
+        let mut steps: Vec<_> = stage.steps.iter().collect();
+        if n % 2 == 1 {
+            steps.reverse();
+        }
+        for (k, s) in steps.into_iter().enumerate() {
             check(i, f, s);
             if k >= cut {
                 part(i, f, s, n);

@@ -6,6 +6,8 @@
 //!  2. The receiver is woken only if it was asleep (had found the queue empty), so a busy pair of reactors pays no
 //!     wake-ups.
 //!  3. Items of one sender arrive in order.
+//!
+//! Tests: below.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;

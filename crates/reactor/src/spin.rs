@@ -5,6 +5,8 @@
 //! most the time of the option, and only while work has come as quickly as that on average.
 //!
 //! Invariant: a reactor without work sleeps after at most the option's time.
+//!
+//! Tests: below.
 
 use crate::clock;
 use base::Mono;

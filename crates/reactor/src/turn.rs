@@ -5,11 +5,13 @@
 //! one vectored write per connection and one ring submission.
 //!
 //! Invariants:
-//!  1. A hook runs once per turn however often it was scheduled.
+//!  1. A hook runs once for all times that it was scheduled before it runs.
 //!  2. Hooks run in order of registration, those of [`Turn::before_end`] first. A hook may schedule others, also
 //!     earlier ones; these run at the same turn's end, in at most [`ROUNDS_MAX`] rounds. The rest runs in the next
 //!     turn.
 //!  3. Nothing runs in a turn in which nothing was scheduled.
+//!
+//! Tests: below.
 
 use crate::clock;
 use std::cell::{Cell, RefCell};
@@ -257,6 +259,29 @@ mod tests {
                 tokio::task::yield_now().await;
             }
             assert_eq!(*log.borrow(), [1, 2, 1, 1]);
+        });
+    }
+
+    #[test]
+    fn hooks_that_schedule_each_other_do_not_hold_the_turn() {
+        on_local(async {
+            let turn = Turn::current();
+            let runs = Rc::new(Cell::new(0));
+            let other: Rc<RefCell<Option<TurnHook>>> = Rc::default();
+            let (r, o) = (runs.clone(), other.clone());
+            let first = Rc::new(turn.on_end(move || {
+                r.set(r.get() + 1);
+                o.borrow().iter().for_each(TurnHook::schedule);
+            }));
+            let f = first.clone();
+            *other.borrow_mut() = Some(turn.on_end(move || f.schedule()));
+            first.schedule();
+            for _ in 0..20 {
+                tokio::task::yield_now().await;
+            }
+            let (turns, runs) = (turn.count(), runs.get());
+            assert!(turns > 1 && runs > ROUNDS_MAX as u64 && runs <= ROUNDS_MAX as u64 * turns, "{runs} in {turns}");
+            other.borrow_mut().take();
         });
     }
 }

@@ -8,11 +8,15 @@
 //! [`base::flush`] decides which writes a flush waits for and which carry it.
 //!
 //! Invariants:
-//!  1. Buffers handed in belong to the engine until their completion has been polled.
+//!  1. The engine owns the buffers of a request until its completion has been polled.
 //!  2. A flush reaches the device only after every write submitted before it has completed.
 //!  3. Every request submitted is completed exactly once, with an error if the engine itself fails.
 //!  4. A write that the host lost in its cache fails a flush of every engine on the file.
 //!  5. An unreadable sector is `EIO`, whatever errno the kernel has for it.
+//!
+//! Tests: `tests/disk_engines.rs` (2, 3), `uring` (3, `a_dead_ring_ends_every_request_with_an_error`), `file` (4,
+//! `engines_have_descriptions_of_their_own`; 5, `sectors_that_cannot_be_read_have_one_errno`). 1 follows from the types
+//! of requests.
 
 mod file;
 mod signature;

@@ -7,6 +7,8 @@
 //!
 //! Invariant: memory the kernel may touch is owned by [`Flight`] in the slab until its completion entry was reaped; the
 //! ring is dropped (which waits for nothing) only after `drop` has drained the slab, or leaked it if the engine was abandoned.
+//!
+//! Tests: an assertion, and below (`completions_taken_early_are_handled_in_the_next_poll`).
 
 use super::file::{DiskFile, unreadable};
 use crate::clock;
@@ -433,6 +435,10 @@ impl Kernel {
 
     /// Handles a completion entry. Returns the request if it has ended.
     fn completed(&mut self, key: usize, result: i32) -> Option<(IoId, Op, Result<(), Errno>)> {
+        debug_assert!(
+            self.flights.contains(key) || key as u64 == NOBODY || self.dead.is_some(),
+            "the memory of a request is owned until its completion"
+        );
         let f = self.flights.get_mut(key)?;
         if result == -libc::EINTR || result == -libc::EAGAIN {
             self.push(key);

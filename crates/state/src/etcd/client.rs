@@ -192,3 +192,37 @@ fn definite(c: u64, text: &str) -> Option<StateError> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read as _;
+    use std::net::TcpListener;
+
+    /// A member that takes requests and ends each connection without an answer.
+    #[test]
+    fn a_transaction_without_an_answer_is_sent_once() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let requests = std::thread::spawn(move || {
+            let mut requests = 0;
+            // The last connection is that of this test.
+            for mut conn in listener.incoming().flatten() {
+                let mut some = [0; 4096];
+                match conn.read(&mut some) {
+                    Ok(n) if n > 0 => requests += 1,
+                    _ => break,
+                }
+            }
+            requests
+        });
+        let one = Endpoint::parse(&url).unwrap();
+        let at = (one.host.clone(), one.port);
+        let shared = Shared { endpoints: Arc::new(vec![one]), tls: None, user: None };
+        let mut client = Client::new(shared, 0, Duration::from_secs(10));
+        let answer = client.call("/v3/kv/txn", &json!({}), false);
+        assert!(matches!(answer, Err(StateError::Unknown(_))), "{answer:?}");
+        drop(std::net::TcpStream::connect((at.0.as_str(), at.1)).unwrap());
+        assert_eq!(requests.join().unwrap(), 1);
+    }
+}

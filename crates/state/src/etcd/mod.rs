@@ -11,6 +11,8 @@
 //!  1. A transaction is sent once. Without a reply its outcome is unknown, and the caller must read again.
 //!  2. A broken watch resumes at another member, from its next revision. If that is compacted the watch is lost.
 //!  3. Beyond the loopback address TLS is required, with a certificate or a user: the state has all keys of the cluster.
+//!
+//! Tests: `client` (1), `tests/does_etcd_agree.rs` (2, `a_watch_resumes_from_its_revision_when_etcd_restarts`; 3).
 
 pub mod care;
 mod client;
