@@ -7,6 +7,8 @@
 //!     room as it grows is among them.
 //!  3. While others wait, a copy whose source does not answer for [`COPY_STALL`] gives up its room.
 //!
+//! Tests: below (1, 2), `tests/copy.rs` (3, `copies_beyond_their_room_wait`).
+//!
 //! [`COPY_STALL`]: crate::limits::COPY_STALL
 
 use crate::limits::{COPY_BYTES_MAX, COPY_UNKNOWN};

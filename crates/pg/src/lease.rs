@@ -8,6 +8,9 @@
 //! which waits that long before it serves.
 //!
 //! Invariant: the host adds a grant to the view before it hands out a map newer than the grant's epoch.
+//!
+//! Tests: `crates/sim/tests/are_planted_bugs_found.rs` (`leases_of_an_earlier_interval_that_are_not_waited_for`), with
+//! the simulator's host. A reactor of the real host gets grants and maps by one queue.
 
 use base::planted::{Bug, acts};
 use base::{Epoch, Mono, OsdId};

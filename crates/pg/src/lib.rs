@@ -10,6 +10,9 @@
 //!  2. Operations of one session on one object take effect and are answered in the order they came.
 //!  3. Behaviour depends only on events, `now` and the store, never on hashing order or a clock.
 //!
+//! Tests: `tests/order.rs` (1, 2), `tests/peering.rs` and `tests/scenario.rs` (3), which compare runs with recorded
+//! ones.
+//!
 //! Design: docs/design/pg.md.
 
 #![forbid(unsafe_code)]

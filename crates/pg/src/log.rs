@@ -4,6 +4,8 @@
 //!  1. Versions increase; the newest equals `info.last_update` once durable.
 //!  2. While a record is kept, the reply to its write can be repeated from it.
 //!  3. The stored info may lag behind the log: replaying newer records on it gives the current info.
+//!
+//! Tests: below (1, 2), `tests/order.rs` (1, 3, `the_log_is_trimmed_and_still_loads`), `tests/model.rs` (3).
 
 use crate::keep::Keep;
 use crate::stats::StatSum;

@@ -6,6 +6,8 @@
 //!     wait for the store runs when its data is there.
 //!  2. At most [`LONG_CALLS_MAX`] calls have something kept. Others wait for a place, in order of arrival, and then
 //!     begin anew.
+//!
+//! Tests: `tests/long.rs` (1, `a_turn_reads_a_bounded_number_of_entries`), below (2).
 
 use crate::copies::Copies;
 use crate::limits::LONG_CALLS_MAX;

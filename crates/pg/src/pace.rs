@@ -12,6 +12,8 @@
 //! Invariants:
 //!  1. The floor is never zero: clients can't starve any class.
 //!  2. [`Pacer::waiting`] names every refused caller at [`Pacer::wake`], at the latest `WAIT_MAX` after the refusal.
+//!
+//! Tests: below.
 
 use crate::limits::APPLY_BYTES_MAX;
 use crate::long::LongCalls;

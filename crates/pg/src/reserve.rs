@@ -15,6 +15,8 @@
 //!
 //! Facts: `osd_max_backfills`, `osd_recovery_max_active` and the retry intervals from Ceph's OSD configuration
 //! reference, priorities from its description of recovery reservations.
+//!
+//! Tests: `src/reserve/tests.rs` (`random_claims_keep_the_invariants`).
 
 use crate::keep::{Division, Keep, LogConfig};
 use crate::limits::{BACKFILL_RANGE, OBJECT_CONTEXTS_MAX};

@@ -8,6 +8,8 @@
 //!     whose client is blocklisted leaves the info through a logged write.
 //!  2. A notify completes exactly once: when every watcher it was sent to has acknowledged it or gone, or at its
 //!     deadline.
+//!
+//! Tests: `tests/scenario.rs`.
 
 use crate::effect::Effect;
 use crate::event::SessionId;

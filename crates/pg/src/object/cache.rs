@@ -3,6 +3,8 @@
 //! Invariants:
 //!  1. An entry equals what the store holds after the last submitted transaction.
 //!  2. Order of eviction depends only on the order of use, never on hashing.
+//!
+//! Tests: `tests/model.rs` (1), below (2).
 
 use super::{ObjectInfo, SnapSet};
 use crate::unreached::unreached;

@@ -2,6 +2,8 @@
 //!
 //! Invariant: an unallocated part reads as the empty one. [`Pg::rest`] frees a part that is empty again.
 //!
+//! Tests: below.
+//!
 //! [`Pg::rest`]: super::Pg::rest
 
 use std::collections::BTreeSet;

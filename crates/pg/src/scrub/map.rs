@@ -1,6 +1,8 @@
 //! The state of an object and its clones as one copy reports it.
 //!
 //! Invariant: decoding allocates no more than the message's own size justifies.
+//!
+//! Tests: `crates/hostile/tests/hostile_bytes.rs` (family `structures`).
 
 use crate::object::{OI_ATTR, ObjectInfo, SS_ATTR, SnapSet};
 use base::{HObject, SnapId};

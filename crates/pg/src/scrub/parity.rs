@@ -7,6 +7,8 @@
 //! more coding shards they show which, if it is a single one.
 //!
 //! Invariant: any change of bits within one row changes the digest.
+//!
+//! Tests: below.
 
 use base::ShardId;
 use bytes::Bytes;
@@ -196,6 +198,14 @@ mod tests {
                     }
                     let byte = r.below(all[at].len() as u64) as usize;
                     all[at][byte] ^= 1 << r.below(8);
+                    // Further bytes of the same row.
+                    let row = byte / ROW * ROW..all[at].len().min((byte / ROW + 1) * ROW);
+                    for _ in 0..r.below(4) {
+                        let other = row.start + r.below(row.len() as u64) as usize;
+                        if other != byte {
+                            all[at][other] ^= r.below(256) as u8;
+                        }
+                    }
                     let wants = if m > 1 { Verdict::Wrong(ShardId(at as i8)) } else { Verdict::Unclear };
                     assert_eq!(judge(&all), wants, "{k}+{m}, byte {byte} of shard {at}");
                 }

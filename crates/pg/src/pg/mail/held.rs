@@ -6,6 +6,8 @@
 //!  2. Beyond that, sessions are closed; single operations are never dropped. The owner with the most bytes loses its
 //!     largest sessions, until an eighth is free. Their clients reconnect and resend unanswered operations; those of
 //!     other owners stay.
+//!
+//! Tests: below.
 
 use crate::event::{OpRequest, SessionId};
 use crate::limits::{HELD_BYTES_MAX, HELD_OPS_MAX};

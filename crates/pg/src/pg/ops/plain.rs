@@ -1,7 +1,9 @@
 //! Reads of one extent of an object as it is now: the commonest request, without the state that a vector needs.
 //!
 //! Invariant: a request gets the answer of the general path. What could differ, such as snapshots, shards and errors of
-//! the store, is left to it. Test: `tests/plain_reads.rs`.
+//! the store, is left to it.
+//!
+//! Tests: `tests/plain_reads.rs`.
 
 use crate::event::OpRequest;
 use crate::exec::{kib, plain_range};

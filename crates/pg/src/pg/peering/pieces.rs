@@ -9,6 +9,8 @@
 //!     order.
 //!  3. Of the messages with several pieces, [`PIECES_SENT_MAX`] are on their way to a receiver at once; others wait.
 //!  4. OSDs without [`PeerFeatures::PARTS`] get no pieces.
+//!
+//! Tests: `tests/recovery.rs` (1, 2, `one_message_of_each_kind_may_be_lost`), assertions (3, 4).
 
 use crate::limits::{LONG_MESSAGE_MAX, PIECE_BYTES, PIECES_DONE, PIECES_OPEN_MAX, PIECES_SENT_MAX};
 use crate::peer::{Body, Place};
@@ -128,6 +130,13 @@ impl Pieces {
         s.piece(*id)
     }
 
+    /// True if no receiver is sent more long messages at once than it may be.
+    fn are_bounded(&self) -> bool {
+        let long = |(key, s): (&(PeerId, u64), &Sending)| (s.is_long() && !s.waits).then_some(key.0);
+        let all: Vec<PeerId> = self.sending.iter().filter_map(long).collect();
+        all.chunk_by(|a, b| a == b).all(|of_one| of_one.len() <= PIECES_SENT_MAX)
+    }
+
     /// Frees the nodes of maps that are empty: each would hold a kilobyte in every idle PG.
     fn shrink(&mut self) {
         if self.sending.is_empty() {
@@ -208,6 +217,7 @@ impl Pg {
 
     /// The pieces that are in flight, to be sent again.
     pub(in crate::pg) fn unheard_pieces(&self) -> Vec<(PeerId, (Bytes, Bytes))> {
+        debug_assert!(self.peers.pieces.are_bounded(), "more long messages are on their way than may be");
         let sent = self.peers.pieces.sending.iter().filter(|(_, s)| !s.waits);
         sent.filter_map(|((p, id), s)| Some((*p, s.piece(*id)?))).collect()
     }

@@ -4,6 +4,8 @@
 //!  1. A push that has begun is forgotten only when its last part is durable, when its sender begins another push of the
 //!     same object, or when the sender's OSD is down or the interval ends.
 //!  2. The parts of a push are applied in order and without gaps, whatever arrives.
+//!
+//! Tests: below.
 
 use crate::limits::{INCOMING_DONE, INCOMING_MAX};
 use crate::pg::seldom::Part;

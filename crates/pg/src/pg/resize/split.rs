@@ -13,6 +13,9 @@
 //!     split that a crash interrupted is done again from the stored maps, and a finished one is not.
 //!  2. A child's log has the parent's records of its objects, and begins and ends where the parent's did. So copies
 //!     of the child have in common what copies of the parent had.
+//!
+//! Tests: `tests/merge.rs` (1, `a_long_snapshot_index_is_split_and_merged`),
+//! `crates/sim/tests/are_planted_bugs_found.rs` (2, `a_split_that_forgets_the_log`).
 
 use crate::effect::Effect;
 use crate::exec::{Step, Stop, index_clone, split_bits};

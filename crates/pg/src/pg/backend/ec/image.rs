@@ -7,6 +7,8 @@
 //!  1. Every byte behind the object's new end that stays in a shard is zero, so a shard's content follows from the
 //!     object's.
 //!  2. Reads and writes cover whole blocks, and reads end at a shard's present end.
+//!
+//! Tests: below.
 
 use ::ec::stripe::{BLOCK, Layout, Method, Part, WritePlan};
 use ::ec::{Codec, CodecError};
@@ -393,6 +395,8 @@ mod tests {
                 let plan = image.plan(&layout, rng.below(2) == 0);
                 let mut writes = Vec::new();
                 for rows in &plan {
+                    let whole = |range: &std::ops::Range<u64>| range.start % 4096 == 0 && range.end % 4096 == 0;
+                    assert!(rows.reads().iter().all(|p| whole(&p.range)), "seed {seed}");
                     let read: Vec<Bytes> = rows
                         .reads()
                         .iter()
@@ -405,6 +409,7 @@ mod tests {
                 }
                 for w in writes {
                     let end = w.off as usize + w.data.len();
+                    assert!(w.off % 4096 == 0 && end % 4096 == 0, "seed {seed}");
                     let s = &mut now[w.shard];
                     s.resize(s.len().max(end), 0);
                     s[w.off as usize..end].copy_from_slice(&w.data);

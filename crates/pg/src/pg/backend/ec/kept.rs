@@ -4,6 +4,8 @@
 //! is dropped in batches, in transactions of their own.
 //!
 //! Invariant: undo data of an entry stays as long as peering may have to undo the entry.
+//!
+//! Tests: `tests/coded_attack.rs` (`deaths_while_entries_are_undone_lose_nothing`), `tests/coded_deferred.rs`.
 
 use super::undo::{Undo, aside, decode};
 use crate::log::LogEntry;

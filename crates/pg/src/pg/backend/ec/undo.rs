@@ -6,6 +6,9 @@
 //! have the same.
 //!
 //! Invariant: undoing transactions, newest first, restores every object to its state before them.
+//!
+//! Tests: `tests/coded_deferred.rs` (`a_write_that_one_shard_lacks_is_undone_and_earlier_ones_stay`),
+//! `tests/coded_attack.rs`.
 
 use ::ec::Layout;
 use base::{Eversion, HObject};
