@@ -7,6 +7,8 @@
 //!  1. A subscription, command or version request stays until it is answered or cancelled, and is resent on every new
 //!     connection.
 //!  2. At most one connection exists or is being made at a time.
+//!
+//! Tests: below.
 
 use super::{RETRY_MAX, RETRY_MIN};
 use base::id::Uuid;
@@ -425,12 +427,19 @@ mod tests {
         let all =
             (0..mons).map(|i| EntityAddr::msgr2(std::net::SocketAddr::from(([127, 0, 0, 1], 3300 + i)), 0)).collect();
         let (mut s, mut out, mut began) = (MonSession::new(all, 0, String::new()), Vec::new(), 0);
+        let mut connected = false;
         for ms in 0..100_000 {
             s.tick(at(ms));
             while let Some(o) = s.poll_output() {
                 match o {
-                    Output::Connect(_) => began = ms,
-                    Output::Close => out.push(ms - began),
+                    Output::Connect(_) => {
+                        assert!(!std::mem::replace(&mut connected, true), "one connection at a time");
+                        began = ms;
+                    }
+                    Output::Close => {
+                        connected = false;
+                        out.push(ms - began);
+                    }
                     _ => {}
                 }
             }
@@ -445,5 +454,35 @@ mod tests {
     fn a_monitor_that_does_not_answer_is_left_sooner_while_there_are_others() {
         assert_eq!(given_up(1, 2), [10_000; 2]);
         assert_eq!(given_up(3, 7), [3_000, 3_000, 3_000, 6_000, 6_000, 6_000, 10_000]);
+    }
+
+    #[test]
+    fn requests_stay_until_they_are_cancelled() {
+        let mon = EntityAddr::msgr2(std::net::SocketAddr::from(([127, 0, 0, 1], 3300)), 0);
+        let mut s = MonSession::new(vec![mon], 0, String::new());
+        s.fsid = Uuid([1; 16]);
+        s.subscribe("osdmap", 1, false);
+        let command = s.command("{}", Bytes::new());
+        s.get_version("osdmap");
+        let mut now = 0;
+        // Connects, and gives the kinds of the messages that go to the monitor.
+        let mut again = |s: &mut MonSession| {
+            let mut connects = 0;
+            while connects == 0 {
+                now += 100;
+                s.tick(at(now));
+                connects = std::iter::from_fn(|| s.poll_output()).filter(|o| matches!(o, Output::Connect(_))).count();
+            }
+            assert_eq!(connects, 1);
+            s.handle_open(Features::PACIFIC);
+            let all: Vec<Output> = std::iter::from_fn(|| s.poll_output()).collect();
+            s.handle_closed(at(now));
+            let has = |kind| all.iter().any(|o| matches!(o, Output::Send(m) if m.header.kind == kind));
+            [has(MMonSubscribe::KIND), has(MMonCommand::KIND), has(MMonGetVersion::KIND)]
+        };
+        assert_eq!(again(&mut s), [true; 3]);
+        assert_eq!(again(&mut s), [true; 3]);
+        s.cancel_command(command);
+        assert_eq!(again(&mut s), [true, false, true]);
     }
 }

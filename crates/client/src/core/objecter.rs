@@ -8,6 +8,8 @@
 //!  3. A connection that ended before its OSD had sent a message is made again after a pause that doubles: the OSD may
 //!     be down, or up and not yet serving. Other connections are made again at once. A map with a new instance of the
 //!     OSD ends the pause.
+//!
+//! Tests: `crates/sim/tests/does_a_cluster_survive_its_seeds.rs` (1), `tests/is_an_operation_sent_again.rs` (2, 3).
 
 use super::{RETRY_MAX, RETRY_MIN};
 use base::errno::{EAGAIN, ENOENT, Errno};

@@ -1,6 +1,8 @@
 //! Connections to OSDs for an [`Objecter`].
 //!
 //! Invariant: the handler never borrows the objecter while it calls the network or wakes a waiter.
+//!
+//! Tests: an assertion.
 
 use super::links::{Links, Waiters};
 use crate::core::objecter::{Objecter, Output, Request};
@@ -160,6 +162,7 @@ impl ObjecterHost {
     fn drain(&self) {
         loop {
             let Some(o) = self.core.borrow_mut().poll_output() else { return };
+            debug_assert!(self.core.try_borrow_mut().is_ok(), "the network and waiters may call back");
             match o {
                 Output::Connect(osd, addrs) => {
                     let Some(addr) = addrs.msgr2().copied() else { continue };

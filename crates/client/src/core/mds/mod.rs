@@ -9,6 +9,10 @@
 //!     gets the change again, in the order of the answers and with the inode that the first attempt made.
 //!  3. A request is resent with the same number, so that the MDS recognizes it.
 //!  4. After a failure of an MDS its session is continued (`MClientReconnect`), so that the successor waits for nobody.
+//!
+//! Tests: `src/core/mds/tests.rs` (1, `requests_end_with_their_file_system`; 2, 4,
+//! `after_a_failure_the_successor_gets_changes_in_order_and_the_rest_later`; 3,
+//! `a_lost_connection_to_the_same_daemon_repeats_requests`).
 
 pub mod request;
 #[cfg(test)]
