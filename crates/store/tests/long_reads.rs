@@ -157,3 +157,33 @@ fn memory_of_any_size_gives_right_data_beside_changes() {
         assert!(data_bytes < 2 << 20 || cached > 1000, "{data_bytes} bytes of memory: {cached} blocks from it");
     }
 }
+
+/// The device answers a read when its object has other blocks, and the old ones have other content.
+#[test]
+fn a_read_that_is_overtaken_by_a_write_is_repeated() {
+    let (mut dev, mut s) = fresh(0, 0);
+    let mut rng = Rng::new(1);
+    change(&mut s, &mut dev, write(1, 0, vec![1; OBJECT as usize]));
+    s.request_checkpoint();
+    drive(&mut s, &mut dev);
+    let tag = Tag(7);
+    assert_eq!(s.read(tag, cid(), &oid(1), 0, BLOCK), Err(ReadError::Wait));
+    let late: Vec<_> = std::iter::from_fn(|| s.poll_io()).collect();
+    assert_eq!(late.len(), 1);
+    // The old blocks become free, and new data fills the whole device with them.
+    change(&mut s, &mut dev, write(1, 0, vec![2; OBJECT as usize]));
+    for n in 2..200 {
+        s.request_checkpoint();
+        drive(&mut s, &mut dev);
+        change(&mut s, &mut dev, write(n, 0, vec![3; OBJECT as usize]));
+    }
+    assert_eq!(dev.find(0, |b| b.iter().all(|x| *x == 1)), [0; 0]);
+    late.into_iter().for_each(|r| dev.submit(r));
+    while let Some(c) = dev.step(&mut rng) {
+        s.handle_io(c);
+    }
+    assert_eq!(s.read(tag, cid(), &oid(1), 0, BLOCK), Err(ReadError::Wait), "the data is stale");
+    drive(&mut s, &mut dev);
+    assert_eq!(s.read(tag, cid(), &oid(1), 0, BLOCK).unwrap(), vec![2; BLOCK as usize]);
+    s.release(tag);
+}

@@ -4,8 +4,8 @@
 //! block was freed and rewritten meanwhile, the check fails and the block is read once more. Only a mismatch of
 //! fresh data is an error.
 //!
-//! Tests: `tests/faults.rs` (`caches_of_any_size_give_right_data_beside_writes_and_misplaced_blocks`),
-//! `tests/model.rs`.
+//! Tests: `tests/long_reads.rs` (`a_read_that_is_overtaken_by_a_write_is_repeated`,
+//! `memory_of_any_size_gives_right_data_beside_changes`).
 
 use super::early::Early;
 use super::pack::Packs;
