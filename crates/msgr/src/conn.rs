@@ -10,6 +10,9 @@
 //!  1. No message is delivered or sent before both sides have verified the signatures over the handshake.
 //!  2. A frame that the current state does not expect ends the connection.
 //!  3. After `Err` no further byte of this socket is parsed.
+//!
+//! Tests: `tests/are_bad_peers_refused.rs` (1, `altering_the_offer_on_the_way_breaks_the_signature`),
+//! `tests/do_hostile_bytes_only_close.rs` (1, 2), an assertion (3).
 
 use crate::error::Error;
 use crate::frame::{Frame, Tag, banner, header2, read_header2};
@@ -185,6 +188,8 @@ pub struct Connection {
     pub(crate) session: Session,
     /// The second event of a frame that causes two.
     pub(crate) extra: Option<Event>,
+    /// The present socket has ended with an error.
+    failed: bool,
 }
 
 impl std::fmt::Debug for Connection {
@@ -229,6 +234,7 @@ impl Connection {
             lossy,
             session: Session::default(),
             extra: None,
+            failed: false,
         };
         me.tx.raw(&banner());
         me
@@ -251,6 +257,7 @@ impl Connection {
         self.rx = Rx::new(self.cfg.pool.clone(), self.cfg.frames);
         self.tx = Tx::new(self.cfg.pool.clone());
         self.extra = None;
+        self.failed = false;
         self.state = state;
     }
 
@@ -456,6 +463,13 @@ impl Connection {
     /// Returns the next event, parsing input as needed. Error: the peer broke the protocol, or one side refuses the
     /// other; the connection must be closed.
     pub fn poll_event(&mut self, now: Now) -> Result<Option<Event>, Error> {
+        debug_assert!(!self.failed, "the socket has ended with an error, and no further byte of it is parsed");
+        let next = self.next_event(now);
+        self.failed = next.is_err();
+        next
+    }
+
+    fn next_event(&mut self, now: Now) -> Result<Option<Event>, Error> {
         if let Some(e) = self.extra.take() {
             return Ok(Some(e));
         }

@@ -4,6 +4,8 @@
 //! Invariants:
 //!  1. At most [`POOL_BYTES_MAX`] bytes are free in a pool.
 //!  2. Old contents of a buffer are never visible: the receiver exposes only the part it has filled.
+//!
+//! Tests: below (1), `tests/does_every_mode_open_and_carry_messages.rs` (2).
 
 use std::sync::{Arc, Mutex, PoisonError};
 

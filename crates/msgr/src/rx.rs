@@ -8,6 +8,8 @@
 //!     host asks for that, before it has granted the frame's bytes.
 //!  2. A frame is returned only after all its checksums or tags were verified. A frame that its sender aborted is
 //!     dropped.
+//!
+//! Tests: `tests/do_hostile_bytes_only_close.rs`, `crates/hostile/tests/do_half_frames_take_little_memory.rs` (1).
 
 use crate::Error;
 use crate::assembly::{Assembly, Raw, append};

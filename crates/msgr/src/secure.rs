@@ -1,6 +1,8 @@
 //! AES-128-GCM encryption of the two directions of a connection.
 //!
 //! Invariant: a nonce is never reused. The counter advances with every run, and the connection ends before it wraps.
+//!
+//! Tests: below.
 
 use crate::Error;
 use ring::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};

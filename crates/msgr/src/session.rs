@@ -5,6 +5,8 @@
 //!  1. In a lossless session every message stays in `queue` (unnumbered) or in `sent` (numbered) until the peer
 //!     acknowledges it, in order.
 //!  2. Sequence numbers only grow within a session. A message at or below `in_seq` was delivered already and is dropped.
+//!
+//! Tests: `tests/do_lossless_sessions_lose_nothing.rs` (`random_breaks_lose_and_repeat_nothing`).
 
 use base::{AddrVec, EntityAddr};
 use std::collections::VecDeque;

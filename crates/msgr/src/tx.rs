@@ -6,6 +6,8 @@
 //! grows and moved down between partial writes.
 //!
 //! Invariant: the concatenation of all slices is the byte stream, in order of the calls.
+//!
+//! Tests: below.
 
 use crate::Error;
 use crate::frame::{EPILOGUE_CRC_LEN, EPILOGUE_SECURE_LEN, HEADER2_LEN, LATE_COMPLETE, Preamble, Tag, segment_crc};

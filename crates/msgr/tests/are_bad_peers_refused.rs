@@ -428,3 +428,64 @@ fn asking_for_challenges_without_end_ends() {
         assert!(if pad == 0 { end == Error::TooManyAuthAttempts } else { bytes }, "{end}");
     }
 }
+
+/// A ticket opens a service twice; the second time the service answers as it did before.
+#[test]
+fn a_recorded_service_does_not_count_as_genuine() {
+    let cluster = Cluster::new(Method::CEPHX, KeyKind::Aes);
+    let client = cluster.client("client.x");
+    to(&cluster, client.clone()).open();
+    let osd = cluster.at(EntityKind::OSD);
+    let mut recorded = Vec::new();
+    let mut p = to(&osd, client.clone());
+    p.drive_with(|up, b| {
+        if !up {
+            recorded.push(b.clone());
+        }
+        b
+    });
+    assert!(p.client.is_open());
+    // A client with other random numbers gets the same bytes.
+    let me = base::EntityAddr { nonce: 5, ..server_addr() };
+    let c = config(EntityKind::CLIENT, me.into(), Policy::lossy_client(MODES.to_vec()), None, Some(client), 56);
+    let mut p = Pair::new(c, server_config(&osd, Policy::lossy_server(MODES.to_vec())));
+    let mut why = None;
+    for b in recorded {
+        output(&mut p.client);
+        input(&mut p.client, b.into());
+        if let Err(e) = events(&mut p.client, NOW) {
+            why = Some(e);
+            break;
+        }
+    }
+    assert_eq!(why, Some(Error::Auth(AuthError::BadNonce)));
+    assert!(!p.client.is_open());
+}
+
+#[test]
+fn a_reply_under_another_key_changes_no_ticket() {
+    let cluster = Cluster::new(Method::CEPHX, KeyKind::Aes256K);
+    let rnd = Seeded::new(3);
+    let [a, b] = ["osd.3", "client.x"].map(|n| cluster.client(n));
+    // Other random numbers give other session keys.
+    for (client, seed) in [(&a, 55), (&b, 56)] {
+        let policy = Policy::lossy_server(MODES.to_vec());
+        let server = config(EntityKind::MON, server_addr().into(), policy, Some(&cluster), None, seed);
+        Pair::new(client_config(client.clone(), Policy::lossy_client(MODES.to_vec())), server).open();
+    }
+    let t = later(2800).wall;
+    let mut a = a.borrow_mut();
+    let services = a.due(t);
+    let q = a.renewal_request(services, &*rnd).unwrap();
+    let reply = auth::server::handle_renewal(&cluster, &*rnd, t, &name("osd.3"), &q).unwrap();
+    let tickets = |c: &Client| {
+        [EntityKind::MON, EntityKind::OSD, EntityKind::MGR, EntityKind::AUTH].map(|k| c.ticket(k).cloned())
+    };
+    let mut b = b.borrow_mut();
+    let before = tickets(&b);
+    assert!(before.iter().all(Option::is_some), "{before:?}");
+    let taken = b.handle_reply(t, &reply);
+    assert!(taken.is_err(), "{taken:?}");
+    assert_eq!(tickets(&b), before);
+    assert_eq!(a.handle_reply(t, &reply), Ok(None));
+}

@@ -10,6 +10,8 @@
 //!  1. Before sign-in nothing but requests to connect or `MAuth` messages is accepted, within the bounds of msgr2.
 //!  2. With cephx, a service accepts no message without the signature of the session's key, and no message twice.
 //!  3. After `Err` no further byte of this socket is parsed.
+//!
+//! Tests: `tests/does_msgr1_serve_clients_and_refuse_others.rs` (1, 2), an assertion (3).
 
 pub mod format;
 mod rx;
@@ -85,7 +87,7 @@ pub struct Connection {
     method: Option<Method>,
     /// Requests or messages before sign-in, and failures among them.
     asked: u32,
-    failed: u32,
+    refused: u32,
     /// Key that signs messages.
     key: Option<CryptoKey>,
     /// [`Event::Open`] was reported.
@@ -96,6 +98,8 @@ pub struct Connection {
     queued_bytes: usize,
     /// The message that opened the session for the host.
     extra: Option<Event>,
+    /// The socket has ended with an error.
+    failed: bool,
 }
 
 impl std::fmt::Debug for Connection {
@@ -124,7 +128,7 @@ impl Connection {
             handshake: Handshake::new(),
             method: None,
             asked: 0,
-            failed: 0,
+            refused: 0,
             key: None,
             reported: false,
             in_seq: 0,
@@ -132,6 +136,7 @@ impl Connection {
             queue: VecDeque::new(),
             queued_bytes: 0,
             extra: None,
+            failed: false,
         }
     }
 
@@ -308,6 +313,13 @@ impl Connection {
     /// Returns the next event, parsing input as needed. Error: the peer broke the protocol, or is refused; the
     /// connection must be closed.
     pub fn poll_event(&mut self, now: Now) -> Result<Option<Event>, Error> {
+        debug_assert!(!self.failed, "the socket has ended with an error, and no further byte of it is parsed");
+        let next = self.next_event(now);
+        self.failed = next.is_err();
+        next
+    }
+
+    fn next_event(&mut self, now: Now) -> Result<Option<Event>, Error> {
         if let Some(e) = self.extra.take() {
             return Ok(Some(e));
         }
@@ -433,8 +445,8 @@ impl Connection {
     }
 
     fn count_failure(&mut self) -> Result<(), Error> {
-        self.failed += 1;
-        if self.failed >= AUTH_ATTEMPTS_MAX { Err(Error::TooManyAuthAttempts) } else { Ok(()) }
+        self.refused += 1;
+        if self.refused >= AUTH_ATTEMPTS_MAX { Err(Error::TooManyAuthAttempts) } else { Ok(()) }
     }
 
     /// Takes the identity that a completed handshake has proved.

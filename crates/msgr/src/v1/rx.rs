@@ -4,6 +4,8 @@
 //!  1. Nothing is allocated for a message before its header's checksum and lengths were checked, and, if the host asks
 //!     for that, before it has granted the bytes.
 //!  2. A message is returned only after all its checksums were verified. Its signature is the caller's to check.
+//!
+//! Tests: `tests/does_msgr1_serve_clients_and_refuse_others.rs`.
 
 use super::format::{COMPLETE, FOOTER_LEN, Footer, HEADER_LEN, Header, NO_DATA_CRC, SIGNED_LEN, Tag};
 use crate::Error;
