@@ -229,6 +229,42 @@ fn comments_name_the_thing() {
     fail_if_any("comments that do not name their thing", found);
 }
 
+/// A header that states an invariant names the tests that hold it (paths from the crate, or from the root for other
+/// crates and folders), or its file asserts it.
+#[test]
+fn invariants_name_what_holds_them() {
+    let all = files("crates", &[".rs"]);
+    let mut found = Vec::new();
+    for (path, text) in all.iter().filter(|(p, _)| p.contains("/src/") && !is_test(p)) {
+        let header: Vec<&str> = text.lines().take_while(|l| l.starts_with("//!")).collect();
+        let header = header.join("\n");
+        if !header.contains("Invariant") {
+            continue;
+        }
+        let Some((_, tests)) = header.split_once("\n//! Tests: ") else {
+            let excused = |(from, _): &&(&str, &str)| path.starts_with(from);
+            let asserts = ["debug_assert", "unreached"].iter().any(|w| text.contains(w));
+            if !asserts && !exceptions::UNTESTED_INVARIANTS.iter().any(|x| excused(&x)) {
+                found.push(format!("{path}: an invariant without `Tests:` and without an assertion"));
+            }
+            continue;
+        };
+        let own = path.split('/').take(2).collect::<Vec<_>>().join("/");
+        let named = tests.split('`').skip(1).step_by(2).filter(|w| w.ends_with(".rs") || w.ends_with(".sh"));
+        let exists = |w: &str| {
+            let from = if ["crates/", "fuzz/", "interop/"].iter().any(|p| w.starts_with(p)) { "." } else { &own };
+            root().join(from).join(w).is_file()
+        };
+        found.extend(named.filter(|w| !exists(w)).map(|w| format!("{path}: there is no {w}")));
+    }
+    for (from, _) in exceptions::UNTESTED_INVARIANTS {
+        if !all.keys().any(|p| p.starts_with(from)) {
+            found.push(format!("{from}: there is no such file"));
+        }
+    }
+    fail_if_any("invariants that nothing holds", found);
+}
+
 /// The name of a function, tests among them, does not begin with a pronoun either.
 #[test]
 fn functions_name_the_thing() {

@@ -1,5 +1,5 @@
 //! Items above the limits of `sizes.rs`, each with the reason. "Not yet divided" marks remaining work. The limits for
-//! exceptions apply in any case.
+//! exceptions apply in any case. At the end stand headers whose invariants no test holds yet.
 
 /// Files above the limit.
 pub(super) const LONG_FILES: &[(&str, &str)] = &[
@@ -133,4 +133,14 @@ pub(super) const OPEN_STRUCTS: &[(&str, &str, &str)] = &[
     ("crates/mon/src/state/cluster_state.rs", "ClusterState", "commands read it; only a commit can write it"),
     ("crates/osd/src/host/options.rs", "OsdOptions", "options by name, independent of each other"),
     ("crates/wire/src/types/mds.rs", "MdsMap", "the protocol's own structure, with its fields"),
+];
+
+/// Crates and files, by the beginning of their paths, whose invariants need name no test and no assertion.
+pub(super) const UNTESTED_INVARIANTS: &[(&str, &str)] = &[
+    ("crates/mon/", "not yet done"),
+    ("crates/osd/", "not yet done"),
+    ("crates/sim/", "it is a test itself"),
+    ("crates/mgr/src/host/images/links.rs", "no test interrupts a move of references"),
+    ("crates/mgr/src/host/images/mod.rs", "no test stops the role between a task's steps"),
+    ("crates/mgr/src/host/images/snap.rs", "no test interrupts the removal of a snapshot"),
 ];

@@ -149,6 +149,8 @@ pub(super) fn prepare(p: &Plan, s: &S3Plan, l: &Layout) -> Result<Vec<String>, E
         args.extend(["--root".to_owned(), root.display().to_string()]);
     }
     args.extend(["--gateway-conf".to_owned(), format!("{inside}/ceph.conf"), "--name".to_owned(), NAME.to_owned()]);
+    let secret = |arg: &String| [&s.key, &s.secret].into_iter().any(|k| arg.contains(k.as_str()));
+    debug_assert!(!args.iter().any(secret), "secret keys are passed in files");
     Ok(args)
 }
 
