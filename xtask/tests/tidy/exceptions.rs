@@ -13,10 +13,6 @@ pub(super) const LONG_FILES: &[(&str, &str)] = &[
         "crates/mgr/src/host/images/image.rs",
         "an image as librbd defines it: header, children, locks; all files beside it use it",
     ),
-    (
-        "crates/osd/src/host/mod.rs",
-        "not yet divided: the start of an OSD, which opens everything, and the main loop of a reactor",
-    ),
     ("crates/pg/src/log.rs", "the record of a write with its encodings, and the index of the log; with their tests"),
     ("crates/pg/src/pg/relocate/out.rs", "one machine, from the first record given to the last acknowledgement"),
     ("crates/store/src/meta/change.rs", "one encoding, written and read, side by side, with its tests"),
