@@ -14,7 +14,7 @@ const FUNCTION_MAX: usize = 70;
 /// Most lines of a function that is an exception.
 const FUNCTION_ALWAYS_MAX: usize = 200;
 /// Most fields of a struct.
-const FIELDS_MAX: usize = 35;
+const FIELDS_MAX: usize = 25;
 /// Most fields that other modules can write.
 const OPEN_FIELDS_MAX: usize = 20;
 
