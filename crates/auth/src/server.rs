@@ -11,11 +11,14 @@
 //! Tests: `crates/msgr/tests/are_bad_peers_refused.rs` (1, `a_recorded_authorizer_fails_the_challenge`; 2,
 //! `a_global_id_is_reclaimed_only_with_its_ticket`).
 
+mod authorizer;
+
 use crate::crypto::{Usage, constant_time_eq};
 use crate::keyring::Caps;
 use crate::rotating::RotatingKeys;
 use crate::ticket::{AuthTicket, CapsInfo, ServiceTicket, TicketBlob};
 use crate::{AuthError, ConMode, CryptoKey, KeyMark, Method, Random};
+use authorizer::{Authorizer, check_answer};
 use base::{AuthName, EntityKind, Utime, Uuid};
 use bytes::Bytes;
 use std::cell::{Cell, RefCell};
@@ -309,7 +312,7 @@ impl Handshake {
                 // A ticket alone is not enough: the peer must also answer a fresh challenge, so that a recorded
                 // authorizer is useless.
                 let challenge = random.u64();
-                let c = authorizer.ticket.session_key.seal(Usage::AuthorizeChallenge, random, |w| {
+                let c = authorizer.ticket().session_key.seal(Usage::AuthorizeChallenge, random, |w| {
                     w.u8(1);
                     w.u64(challenge);
                 });
@@ -574,83 +577,6 @@ fn unknown_secret(host: &dyn AuthHost, service: EntityKind, id: u64) -> AuthErro
     AuthError::UnknownSecret { service, id, current: host.service_key(service, None).map(|(c, _)| c) }
 }
 
-/// An authorizer whose ticket was decrypted.
-struct Authorizer {
-    ticket: ServiceTicket,
-    nonce: u64,
-    /// Answer to the challenge, plus one.
-    answer: Option<u64>,
-}
-
-impl Authorizer {
-    /// Decodes u8 1, u64 global id, u32 service, ticket, blob enc{u8 2, u64 nonce, bool has answer, u64 answer}; the
-    /// input after it is returned, too.
-    fn open<'r>(
-        r: &mut Reader<'r>,
-        host: &dyn AuthHost,
-        now: Utime,
-        want: EntityKind,
-    ) -> Result<(Self, Reader<'r>), AuthError> {
-        let (global_id, service, blob) = (r.u64()?, r.u32()?, r.get::<TicketBlob>()?);
-        if service != u32::from(want.0) {
-            return Err(AuthError::WrongService { want: want.0.into(), got: service });
-        }
-        let (_, secret) =
-            host.service_key(want, Some(blob.secret_id)).ok_or_else(|| unknown_secret(host, want, blob.secret_id))?;
-        let foreign = |_| AuthError::ForeignTicket { service: want, id: blob.secret_id };
-        let ticket = ServiceTicket::open(&blob, &secret).map_err(foreign)?;
-        ticket.check_time(now)?;
-        if ticket.ticket.global_id != global_id {
-            return Err(AuthError::GlobalIdMismatch { want: ticket.ticket.global_id, got: global_id });
-        }
-        let plain = ticket.session_key.open(Usage::Authorize, &r.blob()?, "authorizer")?;
-        let mut p = Reader::new(&plain);
-        let v = p.u8()?;
-        let nonce = p.u64()?;
-        let answer = if v >= 2 && p.bool()? { Some(p.u64()?) } else { None };
-        Ok((Self { ticket, nonce, answer }, r.clone()))
-    }
-}
-
-fn check_answer(
-    host: &dyn AuthHost,
-    random: &dyn Random,
-    now: Utime,
-    mode: ConMode,
-    payload: &[u8],
-    challenge: u64,
-) -> Result<Granted, AuthError> {
-    let mut r = Reader::new(payload);
-    let m = r.u8()?;
-    if m != MODE_AUTHORIZER {
-        return Err(AuthError::UnknownMode(m));
-    }
-    let (a, _) = Authorizer::open(&mut r, host, now, host.service())?;
-    if a.answer != Some(challenge.wrapping_add(1)) {
-        return Err(AuthError::BadChallenge);
-    }
-    let connection_secret = connection_secret(mode, random);
-    let mut w = Writer::default();
-    w.blob(&a.ticket.session_key.seal(Usage::AuthorizeReply, random, |w| {
-        let secure = !connection_secret.is_empty();
-        w.u8(if secure { 2 } else { 1 });
-        w.u64(a.nonce.wrapping_add(1));
-        if secure {
-            w.blob(&connection_secret);
-        }
-    }));
-    Ok(Granted {
-        reply: w.into_bytes(),
-        name: a.ticket.ticket.name,
-        global_id: a.ticket.ticket.global_id,
-        caps: a.ticket.ticket.caps,
-        session_key: Some(a.ticket.session_key),
-        connection_secret,
-        expires: a.ticket.ticket.expires,
-        proved: a.ticket.proved,
-    })
-}
-
 /// Serves the payload of an `MAuth` message on an open session of `name`; returns the payload of the `MAuthReply`. On
 /// an error the errno becomes the message's result.
 pub fn handle_renewal(
@@ -674,18 +600,18 @@ pub fn handle_renewal(
             let (a, mut r) = Authorizer::open(&mut r, host, now, EntityKind::AUTH)?;
             r.u8()?;
             let keys = r.u32()?;
-            let t = &a.ticket.ticket;
+            let t = &a.ticket().ticket;
             // An entity whose key was removed has no session of its own, and its ticket is useless on another entity's.
             if t.name != *name {
                 return Err(AuthError::AnothersTicket { session: name.clone(), name: t.name.clone() });
             }
             let entity = host.entity(&t.name).ok_or_else(|| AuthError::UnknownEntity(t.name.clone()))?;
-            let proved = a.ticket.proved.unwrap_or_else(|| entity.key.mark());
+            let proved = a.ticket().proved.unwrap_or_else(|| entity.key.mark());
             if !entity.has_key(proved) {
                 return Err(AuthError::ReplacedKey(name.clone()));
             }
             let issue = Issue { host, random, now, name: &t.name, entity: &entity, global_id: t.global_id, proved };
-            put_tickets(&mut w, &issue.tickets(keys)?, host, random, &a.ticket.session_key, None);
+            put_tickets(&mut w, &issue.tickets(keys)?, host, random, &a.ticket().session_key, None);
         }
         GET_ROTATING_KEY => {
             // The secrets forge tickets of the service. Monitors read those of all services in the state.

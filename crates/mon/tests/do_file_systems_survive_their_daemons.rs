@@ -6,6 +6,7 @@ mod mds_daemon;
 mod support;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use base::rng::Rng;
 use base::{AddrVec, EntityKind, EntityName, Epoch};
@@ -90,6 +91,21 @@ fn a_daemon_of_the_same_name_replaces_the_older_one() {
     a.listen(&mut c);
     assert!(!a.alive);
     assert_eq!(c.core.state.fs.metadata.keys().copied().collect::<Vec<_>>(), [6003]);
+}
+
+/// Seed 801376206 of the simulator: the beacon came by a session that the daemon had given up.
+#[test]
+fn a_late_first_beacon_does_not_replace_the_younger_daemon() {
+    let (mut c, _) = with_fs();
+    let mut a = Mds::boot(&mut c, "a", 6001);
+    c.pass(Duration::from_secs(1));
+    let mut again = Mds::boot(&mut c, "a", 6003);
+    let late = a.message(st::BOOT);
+    c.send(a.conn, &late);
+    again.listen(&mut c);
+    a.listen(&mut c);
+    assert!(again.alive && !a.alive);
+    assert_eq!(the_map(&c).daemon_by_name("a").map(|i| i.global_id), Some(6003));
 }
 
 #[test]

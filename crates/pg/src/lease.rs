@@ -1,4 +1,4 @@
-//! Read leases between OSDs, as the PGs of one reactor see them. `osd::core::lease` grants them; `pg::ops::admit`
+//! Read leases between OSDs, as the PGs of one reactor see them. `osd::core::lease` grants them; `pg::pg::mail::admit`
 //! checks them before each operation.
 //!
 //! A lease is between two OSDs, not per PG. OSD B asks OSD A and notes the time; A answers with the epoch of its map.

@@ -130,7 +130,7 @@ struct Answers {
     awaited: reply::awaited::Awaited,
 }
 
-/// The state machine of the monitor and manager roles. Each field is a part, which owns its fields.
+/// The state machine of the monitor and manager roles. Most fields are parts that own theirs.
 pub struct MonCore {
     /// The committed state.
     pub state: ClusterState,
@@ -208,7 +208,7 @@ impl MonCore {
     }
 
     fn open(&mut self, c: ConnKey, peer: Peer) {
-        let session = Session::new(peer, self.now.wall);
+        let session = Session::new(peer, self.now);
         if session.role == Role::Mon {
             self.state.sessions.insert(c, session.summary());
             self.state.refused.keys.came(&session.principal.who.name);

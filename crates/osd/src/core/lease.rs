@@ -3,7 +3,7 @@
 //! An OSD that leads PGs requests a lease from every other OSD of their acting sets, for all PGs at once, over
 //! the control lane. The primary may answer reads of a PG until the earliest `readable_until` of the PG's other
 //! OSDs. The granting OSD remembers the end of its grants, so that the next primary can wait that long before
-//! it serves. This machine requests and grants leases; a PG checks them before each operation (`pg::ops::admit`
+//! it serves. This machine requests and grants leases; a PG checks them before each operation (`pg::pg::mail::admit`
 //! in the crate `pg`).
 //!
 //! Invariants:

@@ -9,7 +9,7 @@
 //!     client will resend it to another OSD. Parked operations are bounded.
 //!  3. Index 0 stands for the host's own transactions. PGs have indices from 1, which are never reused.
 //!
-//! Tests: `tests/shard.rs`, `tests/moves.rs`.
+//! Tests: `tests/shard/main.rs`, `tests/moves.rs`.
 
 mod background;
 mod copies;

@@ -20,7 +20,7 @@
 //!  5. No write leaves the parts of the device that belong to its kind.
 //!
 //! Tests: `tests/histories.rs` (1, 2; planted bugs `StoreSkipFlush`, `StoreEarlyRelease`), `tests/faults.rs` (3, 4),
-//! `fence` (5).
+//! `write_guard` (5).
 
 pub mod cache;
 mod check;

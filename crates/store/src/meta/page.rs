@@ -13,7 +13,7 @@
 //!  2. A stored page is never overwritten; its blocks are released when a checkpoint without it is durable.
 //!  3. Above a page that changed since the freeze, every page is dirty since then, marked to be so again (`redirty`), or
 //!     both; above one the checkpoint has yet to write, every page has yet to be written.
-//!  4. `mem` and `dirty_bytes` of the metadata are the sums over pages.
+//!  4. The memory of all pages, and of those that are dirty, are the sums over pages.
 //!
 //! Tests: `tests/histories.rs` (1; planted bug `StoreLatePage`), `tests/crash.rs` (2, 3), the check of `tests/model.rs`
 //! (4).

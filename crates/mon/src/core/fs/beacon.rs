@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use base::{EntityKind, Epoch};
+use base::{EntityKind, Epoch, Mono};
 use wire::msg::{MMdsBeacon, MMdsLoadTargets, MMdsMap};
 use wire::types::{INLINE_DATA, MdsHealth, MdsHealthMetric, MdsInfo, MdsMap, Text, mds_state};
 use wire::{Encode, Features, WireMessage};
@@ -78,7 +78,8 @@ impl MonCore {
             );
             return;
         }
-        match self.beacon_outcome(&m, addrs) {
+        let session = self.sessions.get(&c).map_or(self.now.mono, |s| s.opened);
+        match self.beacon_outcome(&m, addrs, session) {
             Outcome::Ignore => {}
             Outcome::Reply(epoch) => self.answer_beacon(c, &m, epoch, false),
             Outcome::Committed => {
@@ -129,14 +130,14 @@ impl MonCore {
         }
     }
 
-    fn beacon_outcome(&mut self, m: &MMdsBeacon, addrs: base::AddrVec) -> Outcome {
+    fn beacon_outcome(&mut self, m: &MMdsBeacon, addrs: base::AddrVec, session: Mono) -> Outcome {
         let gid = m.global_id;
         let Some(info) = self.state.fs.map.daemon(gid).cloned() else {
             let known = self.fs_edit().map().daemon(gid).is_some();
             return match m.state {
                 // The daemon's first beacon is in the proposal in flight, which answers it.
                 mds_state::BOOT if known => Outcome::Ignore,
-                mds_state::BOOT => self.mds_boots(m, addrs),
+                mds_state::BOOT => self.mds_boots(m, addrs, session),
                 _ => Outcome::Null { committed: false },
             };
         };
@@ -150,7 +151,7 @@ impl MonCore {
             return Outcome::Ignore;
         }
         self.note_health(&info, &m.health);
-        self.mds_watch.heard(gid, self.now.mono);
+        self.mds_watch.heard(gid, session, self.now.mono);
         let effective = self.state.fs.map.effective_epoch(gid).unwrap_or_default();
         if u64::from(effective.0) != m.paxos.version {
             return Outcome::Reply(effective);
@@ -173,12 +174,18 @@ impl MonCore {
         self.fs_edit().map().fs_by_name(name).map_or(NO_FS, |f| f.fscid)
     }
 
-    fn mds_boots(&mut self, m: &MMdsBeacon, addrs: base::AddrVec) -> Outcome {
+    fn mds_boots(&mut self, m: &MMdsBeacon, addrs: base::AddrVec, session: Mono) -> Outcome {
         if self.state.fs.map.mds_roles.len() >= MAX_DAEMONS {
             tracing::warn!("mon: ignoring mds.{}: the map holds {MAX_DAEMONS} daemons already", m.name);
             return Outcome::Ignore;
         }
         let join = self.join_of(&m.fs);
+        // The first beacon of an earlier instance may come late, by a session that its daemon has given up.
+        let present = self.fs_edit().map().daemon_by_name(&m.name).map(|i| i.global_id);
+        if present.is_some_and(|gid| self.mds_watch.is_younger(gid, session)) {
+            tracing::debug!("mon: ignoring an earlier instance of mds.{}", m.name);
+            return Outcome::Ignore;
+        }
         let mut e = self.fs_edit();
         while let Some(i) = e.map().daemon_by_name(&m.name) {
             let (gid, who) = (i.global_id, i.human_name());
@@ -200,7 +207,7 @@ impl MonCore {
         if !m.sys_info.is_empty() {
             self.pending.mds_metadata.insert(m.global_id, Some(crate::core::osd::bounded_metadata(m.sys_info.clone())));
         }
-        self.mds_watch.heard(m.global_id, self.now.mono);
+        self.mds_watch.heard(m.global_id, session, self.now.mono);
         Outcome::Committed
     }
 

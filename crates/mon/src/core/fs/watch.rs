@@ -20,6 +20,8 @@ use crate::state::options::MdsOptions;
 pub(in crate::core) struct MdsWatch {
     /// Time of the last beacon of each MDS, or of the last restart of its grace.
     beacons: BTreeMap<u64, Mono>,
+    /// Time at which the session opened by which the last beacon of each MDS came.
+    sessions: BTreeMap<u64, Mono>,
     /// Time of the last check.
     checked: Option<Mono>,
     /// True if no MDS was heard recently.
@@ -27,9 +29,15 @@ pub(in crate::core) struct MdsWatch {
 }
 
 impl MdsWatch {
-    /// Notes a beacon.
-    pub(super) fn heard(&mut self, gid: u64, now: Mono) {
+    /// Notes a beacon that came by a session which opened at `session`.
+    pub(super) fn heard(&mut self, gid: u64, session: Mono, now: Mono) {
         self.beacons.insert(gid, now);
+        self.sessions.insert(gid, session);
+    }
+
+    /// True if a daemon's last beacon came by a session that is younger than one which opened at `session`.
+    pub(super) fn is_younger(&self, gid: u64, session: Mono) -> bool {
+        self.sessions.get(&gid).is_some_and(|s| *s > session)
     }
 
     /// Checks the daemons of a map. Returns whether any was heard recently, and those whose grace is over.
@@ -38,6 +46,7 @@ impl MdsWatch {
         let stalled = self.checked.is_some_and(|t| now.since(t) > grace.saturating_sub(interval));
         self.checked = Some(now);
         self.beacons.retain(|g, _| map.mds_roles.contains_key(g));
+        self.sessions.retain(|g, _| map.mds_roles.contains_key(g));
         for g in map.mds_roles.keys() {
             self.beacons.entry(*g).or_insert(now);
         }

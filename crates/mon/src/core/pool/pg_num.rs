@@ -1,5 +1,5 @@
 //! The manager's part of changing a pool's number of PGs. Commands set targets (`command::pool::set`), and this file
-//! moves the map there step by step. The OSDs' part is `pg::resize` in the crate `pg`.
+//! moves the map there step by step. The OSDs' part is `pg::pg::resize`.
 //!
 //! To more PGs: `pg_num` grows in one step once every PG of the pool is active and none is being created; a split
 //! moves no data between OSDs. `pgp_num` follows in steps, each so small that at most `target_max_misplaced_ratio` of

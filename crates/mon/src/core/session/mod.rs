@@ -9,7 +9,7 @@ pub mod rights;
 
 use std::collections::BTreeMap;
 
-use base::{AddrVec, EntityKind, EntityName, Epoch, OsdId, Utime};
+use base::{AddrVec, EntityKind, EntityName, Epoch, Mono, Now, OsdId, Utime};
 use cluster::caps::Need;
 use wire::Features;
 
@@ -69,6 +69,8 @@ pub struct Session {
     pub mgr_daemon: Option<(String, String)>,
     /// Time at which the session opened.
     pub since: Utime,
+    /// The same by the monitor's own clock.
+    pub opened: Mono,
     /// The front monitor that relays the session; `None` for a direct connection.
     pub by: Option<String>,
 }
@@ -76,7 +78,7 @@ pub struct Session {
 impl Session {
     /// A new session for a peer.
     #[must_use]
-    pub fn new(peer: Peer, now: Utime) -> Self {
+    pub fn new(peer: Peer, now: Now) -> Self {
         Self {
             principal: Principal::new(peer.principal, peer.role),
             entity: peer.entity,
@@ -88,7 +90,8 @@ impl Session {
             hostname: String::new(),
             config_sent: None,
             mgr_daemon: None,
-            since: now,
+            since: now.wall,
+            opened: now.mono,
             by: None,
         }
     }

@@ -9,7 +9,7 @@
 //!  2. A message of another instance than the newest map shows is dropped. No interval with the present
 //!     instance depends on it.
 //!
-//! Tests: `tests/shard.rs` (`messages_of_an_ended_instance_are_ignored`).
+//! Tests: `tests/shard/main.rs` (`messages_of_an_ended_instance_are_ignored`).
 
 use super::{Input, Output, Shard};
 use base::planted::{Bug, acts};

@@ -3,7 +3,7 @@
 //! Invariant: an operation is answered, held by a PG, parked for a map or a PG's creation, or dropped because
 //! its client will resend it elsewhere.
 //!
-//! Tests: `tests/shard.rs`.
+//! Tests: `tests/shard/main.rs`.
 
 use super::{Input, Output, Ready, Shard, StoreNews};
 use crate::core::control::Report;

@@ -3,7 +3,7 @@
 //! Invariant: an unanswered question is repeated when the session with the asked OSD is reset. An OSD that
 //! reports a copy under an older map does so once per interval, and no PG here could repeat the question.
 //!
-//! Tests: `tests/shard.rs`.
+//! Tests: `tests/shard/main.rs`.
 
 use super::Shard;
 use base::{Now, OsdId, SpgId};

@@ -12,7 +12,7 @@
 //!  3. A message of an instance that a map of the walk no longer shows is dropped, whether or not its PG has
 //!     seen that map.
 //!
-//! Tests: `tests/shard.rs` (`maps_reach_pgs_in_parts_and_later_inputs_wait`).
+//! Tests: `tests/shard/main.rs` (`maps_reach_pgs_in_parts_and_later_inputs_wait`).
 
 use super::{Shard, Views};
 use crate::core::control::PgCreate;
