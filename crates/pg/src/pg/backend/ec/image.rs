@@ -395,7 +395,9 @@ mod tests {
                 let plan = image.plan(&layout, rng.below(2) == 0);
                 let mut writes = Vec::new();
                 for rows in &plan {
-                    let whole = |range: &std::ops::Range<u64>| range.start % 4096 == 0 && range.end % 4096 == 0;
+                    let whole = |range: &std::ops::Range<u64>| {
+                        range.start.is_multiple_of(4096) && range.end.is_multiple_of(4096)
+                    };
                     assert!(rows.reads().iter().all(|p| whole(&p.range)), "seed {seed}");
                     let read: Vec<Bytes> = rows
                         .reads()
@@ -409,7 +411,7 @@ mod tests {
                 }
                 for w in writes {
                     let end = w.off as usize + w.data.len();
-                    assert!(w.off % 4096 == 0 && end % 4096 == 0, "seed {seed}");
+                    assert!(w.off % 4096 == 0 && end.is_multiple_of(4096), "seed {seed}");
                     let s = &mut now[w.shard];
                     s.resize(s.len().max(end), 0);
                     s[w.off as usize..end].copy_from_slice(&w.data);
