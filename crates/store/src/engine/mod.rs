@@ -174,7 +174,7 @@ impl Store {
         base::buf::release();
     }
 
-    /// Sets the answer of [`ObjectStore::is_short`].
+    /// Sets the answer of [`is_short`](crate::ObjectStore::is_short).
     pub fn set_short(&mut self, short: bool) {
         self.room.set_short(short);
     }

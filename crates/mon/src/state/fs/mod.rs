@@ -1,6 +1,6 @@
 //! Changes of the FSMap: one function each, and changes with their side effects.
 //!
-//! Commands and beacons change the map through [`edit::FsEdit`], in the same proposal as the OSD map. [`map`] has the
+//! Commands and beacons change the map through `edit::FsEdit`, in the same proposal as the OSD map. [`map`] has the
 //! invariants.
 
 pub(crate) mod edit;
