@@ -108,6 +108,21 @@ fn a_late_first_beacon_does_not_replace_the_younger_daemon() {
     assert_eq!(the_map(&c).daemon_by_name("a").map(|i| i.global_id), Some(6003));
 }
 
+/// A daemon that is silent does not keep another one of its name out, however young its session is.
+#[test]
+fn a_silent_daemon_gives_way_to_one_with_an_older_session() {
+    let (mut c, _) = with_fs();
+    let conn = session(&mut c, "a", 6003, &addr(26_003, 6003));
+    c.pass(Duration::from_secs(1));
+    let a = Mds::boot(&mut c, "a", 6001);
+    let boot = MMdsBeacon { global_id: 6003, ..a.message(st::BOOT) };
+    c.send(conn, &boot);
+    assert_eq!(the_map(&c).daemon_by_name("a").map(|i| i.global_id), Some(6001));
+    c.pass(Duration::from_secs(20));
+    c.send(conn, &boot);
+    assert_eq!(the_map(&c).daemon_by_name("a").map(|i| i.global_id), Some(6003));
+}
+
 #[test]
 fn a_daemon_with_a_forbidden_request_is_removed() {
     for (state, why) in [(st::REPLAY, "back"), (st::STOPPED, "too far"), (st::STANDBY, "given up"), (77, "unknown")] {

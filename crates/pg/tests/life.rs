@@ -1,7 +1,8 @@
 //! Does a PG become active when it may, and only then, and end with its pool?
 mod common;
 
-use base::{Epoch, Eversion, OsdId};
+use base::{Epoch, Eversion, OsdId, PoolId};
+use bytes::Bytes;
 use common::*;
 use pg::info::PgInfo;
 use pg::map::{Mapping, PoolKind, pool_flags};
@@ -10,7 +11,7 @@ use pg::{Effect, Event, Pg, PgConfig, PoolView, State};
 use std::rc::Rc;
 use store::mem::MemStore;
 use store::{Cid, ObjectStore};
-use wire::msg::MPgPeer;
+use wire::msg::{MPgPeer, OpCode};
 use wire::types::pg_state;
 
 #[test]
@@ -203,6 +204,41 @@ fn deletion_goes_on_after_a_restart() {
     }
     assert_eq!(out, [Effect::Deleted]);
     assert_eq!(w.store.collections().iter().filter(|c| c.0 != Cid::Meta).count(), 0);
+}
+
+/// The remains of a removal that was cut off may be filled again. They must not look like the objects that they were.
+#[test]
+fn remains_of_a_removal_have_no_object_info() {
+    let mut w = World::new();
+    let keys: std::collections::BTreeMap<Bytes, Bytes> =
+        (0..20_000).map(|i| (Bytes::from(format!("{i:020}")), Bytes::from_static(b"value"))).collect();
+    assert_eq!(w.op("many keys", vec![encoded(OpCode::OMAPSETVALS, &keys)]).result, 0);
+    assert_remains_are_marked(w, "many keys");
+    let mut w = World::new();
+    for i in 1..=70u64 {
+        w.op("many clones", vec![write_full(&i.to_le_bytes())]);
+        w.set_snaps(i, &(1..=i).rev().collect::<Vec<_>>());
+    }
+    w.op("many clones", vec![write_full(b"last")]);
+    assert_remains_are_marked(w, "many clones");
+}
+
+/// Removes the PG, which has one object, until its head has no object info, or is gone.
+fn assert_remains_are_marked(mut w: World, name: &str) {
+    let name = Bytes::copy_from_slice(name.as_bytes());
+    let hash = hash(std::str::from_utf8(&name).unwrap());
+    let head = base::HObject { pool: PoolId(POOL), hash, oid: name.clone(), ..base::HObject::min() }.head();
+    let (oid, cid) = (store::Oid::new(head), Cid::Pg(w.cfg.spg));
+    let info = |w: &mut World| w.store.attr(store::Tag(1 << 60), cid, &oid, b"_");
+    w.view.pool = None;
+    w.view.epoch = w.view.epoch.next();
+    let mut out = Vec::new();
+    w.pg.handle(Event::Map(w.view.clone()), w.now, &mut w.store, &mut out);
+    while matches!(info(&mut w), Ok(Some(_))) {
+        let e = w.store.poll_event().expect("the removal goes on");
+        w.pg.handle(Event::Store(e), w.now, &mut w.store, &mut out);
+    }
+    assert_eq!(info(&mut w), Ok(None), "{name:?}: the object is still there in part");
 }
 
 #[test]

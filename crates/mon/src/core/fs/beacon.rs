@@ -182,8 +182,9 @@ impl MonCore {
         let join = self.join_of(&m.fs);
         // The first beacon of an earlier instance may come late, by a session that its daemon has given up.
         let present = self.fs_edit().map().daemon_by_name(&m.name).map(|i| i.global_id);
-        if present.is_some_and(|gid| self.mds_watch.is_younger(gid, session)) {
-            tracing::debug!("mon: ignoring an earlier instance of mds.{}", m.name);
+        let (grace, now) = (self.state.options.mds.beacon_grace, self.now.mono);
+        if present.is_some_and(|gid| self.mds_watch.is_younger(gid, session, grace, now)) {
+            tracing::info!("mon: ignoring mds.{} ({}): a younger instance is there", m.name, m.global_id);
             return Outcome::Ignore;
         }
         let mut e = self.fs_edit();

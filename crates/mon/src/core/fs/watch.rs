@@ -5,6 +5,7 @@
 //! monitor. After a stall of the monitor, or when it hears beacons again, the grace of every daemon starts anew.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use base::Mono;
 use wire::types::{FsMap, fs_flag, mds_state};
@@ -32,12 +33,14 @@ impl MdsWatch {
     /// Notes a beacon that came by a session which opened at `session`.
     pub(super) fn heard(&mut self, gid: u64, session: Mono, now: Mono) {
         self.beacons.insert(gid, now);
-        self.sessions.insert(gid, session);
+        let newest = self.sessions.entry(gid).or_insert(session);
+        *newest = session.max(*newest);
     }
 
-    /// True if a daemon's last beacon came by a session that is younger than one which opened at `session`.
-    pub(super) fn is_younger(&self, gid: u64, session: Mono) -> bool {
-        self.sessions.get(&gid).is_some_and(|s| *s > session)
+    /// True if a daemon was heard within `grace`, by a session that is younger than one which opened at `session`.
+    pub(super) fn is_younger(&self, gid: u64, session: Mono, grace: Duration, now: Mono) -> bool {
+        let heard = self.beacons.get(&gid).is_some_and(|t| now.since(*t) < grace);
+        heard && self.sessions.get(&gid).is_some_and(|s| *s > session)
     }
 
     /// Checks the daemons of a map. Returns whether any was heard recently, and those whose grace is over.

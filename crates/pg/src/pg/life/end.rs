@@ -3,6 +3,7 @@
 use crate::effect::Effect;
 use crate::exec::Stop;
 use crate::limits::{DELETE_BATCH, DELETE_BATCH_COST};
+use crate::object::OI_ATTR;
 use crate::pace::Class;
 use crate::pg::journal::action::Action;
 use crate::pg::journal::action::LifeAction;
@@ -14,9 +15,21 @@ use crate::pg::ops::work::LifeWork;
 use crate::pg::ops::work::Work;
 use crate::pg::{Pg, State, Turn};
 use base::errno::ENOENT;
-use base::{Epoch, Eversion, HObject};
+use base::{Epoch, Eversion, HObject, SnapId};
+use bytes::Bytes;
 use store::removal::{self, Bounds};
-use store::{Op, Transaction};
+use store::{Oid, Op, Transaction};
+
+/// Takes the object info from what the last operation of a step leaves in part: a large object, or the head of a family
+/// whose clones go first. Should this copy be filled again after a restart, nobody takes the rest for the object.
+fn unmake(last: &Op) -> Option<Op> {
+    let (cid, oid) = match last {
+        Op::OmapRmRange { cid, oid, .. } | Op::Truncate { cid, oid, .. } => (*cid, oid.clone()),
+        Op::Remove { cid, oid } if oid.hobj.snap < SnapId::HEAD => (*cid, Oid::new(oid.hobj.head())),
+        _ => return None,
+    };
+    Some(Op::RmAttr { cid, oid, name: Bytes::from_static(OI_ATTR) })
+}
 
 impl Pg {
     pub(in crate::pg) fn start_delete(&mut self, turn: &mut Turn<'_>) {
@@ -71,7 +84,11 @@ impl Pg {
             return self.submit_own(id, txn, Action::Life(LifeAction::DeletedAll), turn);
         }
         let rewind = Op::LogRewind { cid: self.env.cid(), to: Eversion::default() };
-        let some = |n| std::iter::once(&rewind).chain(found.iter().take(n)).cloned().collect();
+        let some = |n| {
+            let now = || found.iter().take(n);
+            let mark = now().last().and_then(unmake);
+            std::iter::once(&rewind).chain(&mark).chain(now()).cloned().collect()
+        };
         // On a full device only this may make room.
         match self.commit_first(tag, found.len(), some, turn.store) {
             Ok(_) => {

@@ -20,7 +20,7 @@ use crate::reserve::Active;
 use crate::shards::PeerId;
 use crate::unreached::unreached;
 use base::errno::{E2BIG, EIO, Errno};
-use base::{Eversion, HObject};
+use base::{Eversion, HObject, SnapId};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use store::{Cid, ObjectStore, Oid, Op, ReadError, Tag};
@@ -302,7 +302,9 @@ impl Pg {
         self.recovery.pushes.remove(&id);
         if job.need.is_some() {
             self.send_to(to, &Body::NoPull { head: head.clone() });
-            if self.peers.is_member() && errno == EIO && !self.recovery.missing.contains_key(&head) {
+            // What was not filled yet counts as absent anyway.
+            let filled = head <= self.journal.info().last_backfill;
+            if filled && self.peers.is_member() && errno == EIO && !self.recovery.missing.contains_key(&head) {
                 // The primary pushes the object here when it has it.
                 let need = self.journal.info().last_update;
                 self.recovery.missing.insert(head.clone(), need);
@@ -389,11 +391,25 @@ impl Pg {
     /// log that told so is gone. But no version is given twice, and all that changes a head or makes a clone leaves its
     /// version in the head; what trims a clone may be done again.
     fn is_left_at(&self, tag: Tag, head: &HObject, need: Eversion, store: &mut dyn ObjectStore) -> Step<bool> {
-        match store.attr(tag, self.env.cid(), &Oid::new(head.clone()), OI_ATTR) {
-            Ok(a) => Ok(a.is_some_and(|a| ObjectInfo::from_attr(&a).is_ok_and(|i| i.version == need))),
-            Err(ReadError::NoObject) => Ok(false),
-            Err(e) => Err(e.into()),
+        let (cid, oid) = (self.env.cid(), Oid::new(head.clone()));
+        let attr = match store.attr(tag, cid, &oid, OI_ATTR) {
+            Err(ReadError::NoObject) | Ok(None) => return Ok(false),
+            r => r?,
+        };
+        let info = attr.and_then(|a| ObjectInfo::from_attr(&a).ok()).filter(|i| i.version == need);
+        let Some(info) = info else { return Ok(false) };
+        // A removal or a push that was cut off may have left a part.
+        if store.stat(tag, cid, &oid)?.size != info.size {
+            return Ok(false);
         }
+        let snaps = store.attr(tag, cid, &oid, SS_ATTR)?.and_then(|a| SnapSet::from_attr(&a).ok()).unwrap_or_default();
+        for clone in &snaps.clones {
+            match store.stat(tag, cid, &Oid::new(head.at_snap(SnapId(clone.id)))) {
+                Err(ReadError::NoObject) => return Ok(false),
+                r => drop(r?),
+            }
+        }
+        Ok(true)
     }
 
     /// Encodes the message with a part of an object.
