@@ -1,7 +1,7 @@
 //! Erasure-coded pools in runs: their shapes, the faults that are drawn with them, and the steps that they refuse.
 
 use crate::model::Step;
-use crate::options::{Fault, Options, Size};
+use crate::options::{Fault, Options, PoolShape, Size};
 use base::rng::Rng;
 use ec::{Codec, Layout, Technique};
 use std::fmt;
@@ -49,6 +49,12 @@ impl Code {
     #[must_use]
     pub fn layout(&self) -> Option<Layout> {
         Layout::new(self.k.into(), self.m.into(), self.chunk)
+    }
+
+    /// A code of the most common kind, with overwrites.
+    #[must_use]
+    pub fn plain(k: u8, m: u8) -> Self {
+        Self { k, m, technique: ("jerasure", "reed_sol_van"), chunk: 4096, overwrites: true }
     }
 
     /// Number of all shards.
@@ -136,7 +142,7 @@ impl Options {
         if code.m < 2 || o.faults.len() > 1 {
             o.faults.retain(|f| *f != Fault::Rot);
         }
-        (o.pool.copies, o.pool.min_size, o.pool.code) = (copies, code.min_size(), Some(code));
+        o.pool = PoolShape::of_shards(code, o.pool.pgs);
         // PGs of shards stay on the reactor where they were created.
         o.osd.moves = false;
         o.without_one &= code.m >= 2 && osds > copies;

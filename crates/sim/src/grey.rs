@@ -3,10 +3,9 @@
 //! The oracles look at what users see and what the map shows: how long an operation waits, and how often an OSD is
 //! marked down. Monitors, OSDs, PGs, stores and clients are the production machines.
 
-use crate::coded::Code;
 use crate::net::NodeId;
 use crate::node::{Node, osd_node};
-use crate::options::{Options, Size};
+use crate::options::{Options, PoolShape, Size};
 use crate::oracle;
 use crate::queue::{MS, SEC, Time};
 use crate::run::Run;
@@ -72,14 +71,8 @@ impl Grey {
     /// A text, if it does not become clean or does not serve.
     pub fn new(shape: Shape) -> Result<Self, String> {
         let size = Size { osds: shape.osds, ops: OPS, faults: 0, copies: shape.copies, only: Vec::new() };
-        let coded = |(k, m)| Code { k, m, technique: ("jerasure", "reed_sol_van"), chunk: 4096, overwrites: true };
-        let code = shape.code.map(coded);
-        let copies = code.map_or(shape.copies, |c| c.shards());
         let mut o = Options::plain(shape.seed, size);
-        o.pool.copies = copies;
-        o.pool.code = code;
-        o.pool.min_size = code.map_or(copies.min(2), |c| c.min_size());
-        o.pool.pgs = 16;
+        o.pool = PoolShape::new(shape.copies, shape.code, 16);
         o.work.objects = 60;
         o.work.clients = 3;
         o.work.depth = 4;

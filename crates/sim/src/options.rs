@@ -88,6 +88,26 @@ pub struct PoolShape {
     pub pgs: u32,
 }
 
+impl PoolShape {
+    /// A pool of copies, two of which writes need.
+    #[must_use]
+    pub fn of_copies(copies: usize, pgs: u32) -> Self {
+        Self { copies, code: None, min_size: copies.min(2), pgs }
+    }
+
+    /// A pool of the shards of a code.
+    #[must_use]
+    pub fn of_shards(code: Code, pgs: u32) -> Self {
+        Self { copies: code.shards(), code: Some(code), min_size: code.min_size(), pgs }
+    }
+
+    /// A pool of `copies` copies, or of that many data and coding shards.
+    #[must_use]
+    pub fn new(copies: usize, shards: Option<(u8, u8)>, pgs: u32) -> Self {
+        shards.map_or_else(|| Self::of_copies(copies, pgs), |(k, m)| Self::of_shards(Code::plain(k, m), pgs))
+    }
+}
+
 /// The work of the clients.
 #[derive(Clone, Debug)]
 pub struct Work {

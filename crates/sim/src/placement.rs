@@ -3,9 +3,8 @@
 //! Monitor, OSDs and PGs are the production machines, and the mapping is the production CRUSH. After each command every
 //! PG must be active within a bound of virtual time, and clean once it has as many copies as its pool wants.
 
-use crate::coded::Code;
 use crate::node::{Node, osd_node};
-use crate::options::{Options, Size};
+use crate::options::{Options, PoolShape, Size};
 use crate::oracle;
 use crate::queue::{SEC, Time};
 use crate::run::Run;
@@ -34,14 +33,8 @@ impl Operator {
     /// A text, if the cluster does not become clean.
     pub fn new(osds: usize, copies: usize, code: Option<(u8, u8)>, pgs: u32) -> Result<Self, String> {
         let size = Size { osds, ops: 120, faults: 0, copies, only: Vec::new() };
-        let coded = |(k, m)| Code { k, m, technique: ("jerasure", "reed_sol_van"), chunk: 4096, overwrites: true };
-        let code = code.map(coded);
-        let copies = code.map_or(copies, |c| c.shards());
         let mut o = Options::plain(1, size);
-        o.pool.pgs = pgs;
-        o.pool.copies = copies;
-        o.pool.code = code;
-        o.pool.min_size = code.map_or(copies.min(2), |c| c.min_size());
+        o.pool = PoolShape::new(copies, code, pgs);
         o.work.clients = 2;
         o.faults = Vec::new();
         o.osd.reactors = 1;

@@ -4,7 +4,7 @@
 //! leases, which grow with OSDs and PGs, not with data.
 
 use crate::node::{Node, osd_node};
-use crate::options::{Options, Size};
+use crate::options::{Options, PoolShape, Size};
 use crate::oracle;
 use crate::queue::{MS, SEC, Time, US};
 use crate::run::Run;
@@ -33,9 +33,7 @@ pub struct Step {
 fn shape(osds: usize, pgs: u32) -> Options {
     let size = Size { osds, ops: 0, faults: 0, copies: 3, only: Vec::new() };
     let mut o = Options::draw(0, size);
-    o.pool.pgs = pgs;
-    o.pool.copies = 3;
-    o.pool.min_size = 2;
+    o.pool = PoolShape::of_copies(3, pgs);
     o.work.clients = 0;
     o.faults = Vec::new();
     o.net.delay = (50 * US, 50 * US);

@@ -18,18 +18,19 @@ const FIELDS_MAX: usize = 25;
 /// Most fields that other modules can write.
 const OPEN_FIELDS_MAX: usize = 20;
 
-/// Most fields of the PG machine; each is a part.
-const PG_PARTS_MAX: usize = 15;
+/// The PG machine, by its file. Each of its fields is a part.
+const PG_MACHINE: (&str, &str) = ("crates/pg/src/pg/mod.rs", "Pg");
 /// Machines of an OSD, by the file of the struct; their parts are in the folder of the same name.
 const OSD_MACHINES: [(&str, &str); 2] =
     [("crates/osd/src/core/shard.rs", "Shard"), ("crates/osd/src/core/control.rs", "Control")];
-/// Most fields of such a machine.
-const OSD_PARTS_MAX: usize = 20;
-/// Most fields of the monitor's machine, of its state and of its options.
-const MON_FIELDS_MAX: [(&str, &str, usize); 3] = [
-    ("crates/mon/src/core/mod.rs", "MonCore", 20),
-    ("crates/mon/src/state/cluster_state.rs", "ClusterState", 25),
-    ("crates/mon/src/state/options.rs", "MonOptions", 25),
+/// Most fields of the machines, and of the monitor's state and options; `exceptions.rs` cannot raise these limits.
+const FIELDS_ALWAYS_MAX: [((&str, &str), usize); 6] = [
+    (PG_MACHINE, 15),
+    (OSD_MACHINES[0], 20),
+    (OSD_MACHINES[1], 20),
+    (("crates/mon/src/core/mod.rs", "MonCore"), 20),
+    (("crates/mon/src/state/cluster_state.rs", "ClusterState"), FIELDS_MAX),
+    (("crates/mon/src/state/options.rs", "MonOptions"), FIELDS_MAX),
 ];
 
 /// A function or struct, by name, with its size.
@@ -170,9 +171,9 @@ fn types_of_fields(text: &str, name: &str) -> Vec<String> {
 #[test]
 fn parts_of_a_pg_own_their_fields() {
     let pg: Vec<(String, String)> = sources().into_iter().filter(|(p, _)| p.starts_with("crates/pg/src/")).collect();
-    let root = pg.iter().find(|(p, _)| p == "crates/pg/src/pg/mod.rs").map(|(_, t)| t.as_str()).unwrap_or_default();
-    let parts = types_of_fields(root, "Pg");
-    assert!((2..=PG_PARTS_MAX).contains(&parts.len()), "fields of the PG machine: {parts:?}");
+    let (file, machine) = PG_MACHINE;
+    let root = pg.iter().find(|(p, _)| p == file).map(|(_, t)| t.as_str()).unwrap_or_default();
+    let parts = types_of_fields(root, machine);
     let mut bad = Vec::new();
     for part in parts {
         let found: Vec<_> = pg
@@ -197,7 +198,6 @@ fn parts_of_an_osd_own_their_fields() {
     for (file, machine) in OSD_MACHINES {
         let root = all.get(file).map(String::as_str).unwrap_or_default();
         let parts = types_of_fields(root, machine);
-        assert!((2..=OSD_PARTS_MAX).contains(&parts.len()), "fields of {machine}: {parts:?}");
         let folder = file.replace(".rs", "/");
         for (path, text) in all.iter().filter(|(p, _)| p.starts_with(&folder)) {
             let open = structs(text).into_iter().filter(|(name, _, open)| *open > 0 && parts.contains(name));
@@ -208,17 +208,17 @@ fn parts_of_an_osd_own_their_fields() {
 }
 
 #[test]
-fn structs_of_the_monitor_have_few_fields() {
+fn machines_and_states_have_few_fields() {
     let all = sources();
     let mut bad = Vec::new();
-    for (path, name, max) in MON_FIELDS_MAX {
+    for ((path, name), max) in FIELDS_ALWAYS_MAX {
         let text = all.get(path).map(String::as_str).unwrap_or_default();
-        let n = structs(text).into_iter().find(|s| s.0 == name).map_or(0, |s| s.1);
+        let n = types_of_fields(text, name).len();
         if !(2..=max).contains(&n) {
             bad.push(format!("{path} {name}: {n} fields"));
         }
     }
-    fail_if_any("structs of the monitor with too many fields", bad);
+    fail_if_any("machines and states with too many fields", bad);
 }
 
 #[test]

@@ -6,9 +6,9 @@
 //! Independent parts: `numbers` (of objects), `colls` (collections), `table` (onodes by slot), `cache` (pages
 //! by slot), `staging` (pages read), `asking` (questions and answers), `alloc` (blocks), `writeback` (dirty
 //! pages and writes in flight). Parts that join them: `tree` (places of pages), `inner` (pages of pointers), `scan`
-//! (ranges of the tree), `page` (content and stored form); by kind `objects`, `parts`, `omap`, `blocks` (data of an object), `refs` (reference counts of shared
-//! blocks), `pglog`, `undo`; `need` (pages that changes need), `apply` (changes) and `salvage` (work on damaged
-//! metadata).
+//! (ranges of the tree), `page` (content and stored form); by kind `objects`, `parts`, `omap`, `blocks` (data of an
+//! object), `refs` (reference counts of shared blocks), `pglog`, `undo`; `need` (pages that changes need), `apply`
+//! (changes) and `salvage` (work on damaged metadata).
 //!
 //! Invariants:
 //!  1. Reference counts alone decide when a block is free; a block of an object not marked as shared has one reference.

@@ -66,7 +66,7 @@ impl MonCore {
             return;
         }
         let Some(s) = self.sessions.get(&c) else { return };
-        let (who, addrs) = (&s.principal.who, s.addrs.clone());
+        let (who, addrs, opened) = (&s.principal.who, s.addrs.clone(), s.opened);
         let reachable = addrs.0.iter().any(|a| a.sock.is_some_and(|s| s.port() != 0));
         let own = who.name.kind == EntityKind::MDS && who.name.id == m.name && who.global_id == m.global_id;
         if !own || !reachable {
@@ -78,8 +78,7 @@ impl MonCore {
             );
             return;
         }
-        let session = self.sessions.get(&c).map_or(self.now.mono, |s| s.opened);
-        match self.beacon_outcome(&m, addrs, session) {
+        match self.beacon_outcome(&m, addrs, opened) {
             Outcome::Ignore => {}
             Outcome::Reply(epoch) => self.answer_beacon(c, &m, epoch, false),
             Outcome::Committed => {

@@ -16,13 +16,20 @@ use crate::state::fs::map::{self, NO_FS};
 use crate::state::log::Prio;
 use crate::state::options::MdsOptions;
 
+/// Times of one MDS daemon.
+#[derive(Debug)]
+struct Heard {
+    /// Time of the last beacon, or of the last restart of the grace.
+    at: Mono,
+    /// Time at which the youngest session that brought a beacon opened. `None`: no beacon came yet.
+    session: Option<Mono>,
+}
+
 /// Times of the beacons of MDS daemons.
 #[derive(Debug, Default)]
 pub(in crate::core) struct MdsWatch {
-    /// Time of the last beacon of each MDS, or of the last restart of its grace.
-    beacons: BTreeMap<u64, Mono>,
-    /// Time at which the session opened by which the last beacon of each MDS came.
-    sessions: BTreeMap<u64, Mono>,
+    /// Times of each MDS, by global ID.
+    daemons: BTreeMap<u64, Heard>,
     /// Time of the last check.
     checked: Option<Mono>,
     /// True if no MDS was heard recently.
@@ -32,15 +39,14 @@ pub(in crate::core) struct MdsWatch {
 impl MdsWatch {
     /// Notes a beacon that came by a session which opened at `session`.
     pub(super) fn heard(&mut self, gid: u64, session: Mono, now: Mono) {
-        self.beacons.insert(gid, now);
-        let newest = self.sessions.entry(gid).or_insert(session);
-        *newest = session.max(*newest);
+        let d = self.daemons.entry(gid).or_insert(Heard { at: now, session: None });
+        d.at = now;
+        d.session = d.session.max(Some(session));
     }
 
     /// True if a daemon was heard within `grace`, by a session that is younger than one which opened at `session`.
     pub(super) fn is_younger(&self, gid: u64, session: Mono, grace: Duration, now: Mono) -> bool {
-        let heard = self.beacons.get(&gid).is_some_and(|t| now.since(*t) < grace);
-        heard && self.sessions.get(&gid).is_some_and(|s| *s > session)
+        self.daemons.get(&gid).is_some_and(|d| now.since(d.at) < grace && d.session > Some(session))
     }
 
     /// Checks the daemons of a map. Returns whether any was heard recently, and those whose grace is over.
@@ -48,20 +54,19 @@ impl MdsWatch {
         let (grace, interval) = (o.beacon_grace, o.beacon_interval);
         let stalled = self.checked.is_some_and(|t| now.since(t) > grace.saturating_sub(interval));
         self.checked = Some(now);
-        self.beacons.retain(|g, _| map.mds_roles.contains_key(g));
-        self.sessions.retain(|g, _| map.mds_roles.contains_key(g));
+        self.daemons.retain(|g, _| map.mds_roles.contains_key(g));
         for g in map.mds_roles.keys() {
-            self.beacons.entry(*g).or_insert(now);
+            self.daemons.entry(*g).or_insert(Heard { at: now, session: None });
         }
         let limit = interval.max(grace / 2);
-        let heard = self.beacons.values().any(|t| now.since(*t) < limit);
+        let heard = self.daemons.values().any(|d| now.since(d.at) < limit);
         // The first beacon after a silence shows that the monitor hears again, not that the other daemons are gone.
         let again = std::mem::replace(&mut self.deaf, !heard) && heard;
         if stalled || again {
             tracing::info!("mon: restarting the grace of all MDS daemons: no beacon came for a while");
-            self.beacons.values_mut().for_each(|at| *at = now);
+            self.daemons.values_mut().for_each(|d| d.at = now);
         }
-        let silent = self.beacons.iter().filter(|(_, t)| now.since(**t) >= grace).map(|(g, _)| *g).collect();
+        let silent = self.daemons.iter().filter(|(_, d)| now.since(d.at) >= grace).map(|(g, _)| *g).collect();
         (heard, silent)
     }
 }

@@ -22,7 +22,7 @@ use store::{Oid, Op, Transaction};
 
 /// Takes the object info from what the last operation of a step leaves in part: a large object, or the head of a family
 /// whose clones go first. Should this copy be filled again after a restart, nobody takes the rest for the object.
-fn unmake(last: &Op) -> Option<Op> {
+fn mark_remains(last: &Op) -> Option<Op> {
     let (cid, oid) = match last {
         Op::OmapRmRange { cid, oid, .. } | Op::Truncate { cid, oid, .. } => (*cid, oid.clone()),
         Op::Remove { cid, oid } if oid.hobj.snap < SnapId::HEAD => (*cid, Oid::new(oid.hobj.head())),
@@ -86,7 +86,7 @@ impl Pg {
         let rewind = Op::LogRewind { cid: self.env.cid(), to: Eversion::default() };
         let some = |n| {
             let now = || found.iter().take(n);
-            let mark = now().last().and_then(unmake);
+            let mark = now().last().and_then(mark_remains);
             std::iter::once(&rewind).chain(&mark).chain(now()).cloned().collect()
         };
         // On a full device only this may make room.

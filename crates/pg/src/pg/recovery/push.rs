@@ -302,7 +302,7 @@ impl Pg {
         self.recovery.pushes.remove(&id);
         if job.need.is_some() {
             self.send_to(to, &Body::NoPull { head: head.clone() });
-            // What was not filled yet counts as absent anyway.
+            // An object that backfill has not filled yet counts as absent anyway.
             let filled = head <= self.journal.info().last_backfill;
             if filled && self.peers.is_member() && errno == EIO && !self.recovery.missing.contains_key(&head) {
                 // The primary pushes the object here when it has it.
@@ -391,22 +391,24 @@ impl Pg {
     /// log that told so is gone. But no version is given twice, and all that changes a head or makes a clone leaves its
     /// version in the head; what trims a clone may be done again.
     fn is_left_at(&self, tag: Tag, head: &HObject, need: Eversion, store: &mut dyn ObjectStore) -> Step<bool> {
-        let (cid, oid) = (self.env.cid(), Oid::new(head.clone()));
-        let attr = match store.attr(tag, cid, &oid, OI_ATTR) {
-            Err(ReadError::NoObject) | Ok(None) => return Ok(false),
-            r => r?,
+        let cid = self.env.cid();
+        let size_of = |store: &mut dyn ObjectStore, h: HObject| match store.stat(tag, cid, &Oid::new(h)) {
+            Err(ReadError::NoObject) => Ok(None),
+            r => r.map(|s| Some(s.size)),
         };
-        let info = attr.and_then(|a| ObjectInfo::from_attr(&a).ok()).filter(|i| i.version == need);
-        let Some(info) = info else { return Ok(false) };
+        let Some(size) = size_of(store, head.clone())? else { return Ok(false) };
+        let mut attr = |name| store.attr(tag, cid, &Oid::new(head.clone()), name);
+        let info = attr(OI_ATTR)?.and_then(|a| ObjectInfo::from_attr(&a).ok());
         // A removal or a push that was cut off may have left a part.
-        if store.stat(tag, cid, &oid)?.size != info.size {
+        if info.is_none_or(|i| i.version != need || i.size != size) {
             return Ok(false);
         }
-        let snaps = store.attr(tag, cid, &oid, SS_ATTR)?.and_then(|a| SnapSet::from_attr(&a).ok()).unwrap_or_default();
+        let Ok(snaps) = attr(SS_ATTR)?.map_or(Ok(SnapSet::default()), |a| SnapSet::from_attr(&a)) else {
+            return Ok(false);
+        };
         for clone in &snaps.clones {
-            match store.stat(tag, cid, &Oid::new(head.at_snap(SnapId(clone.id)))) {
-                Err(ReadError::NoObject) => return Ok(false),
-                r => drop(r?),
+            if size_of(store, head.at_snap(SnapId(clone.id)))?.is_none() {
+                return Ok(false);
             }
         }
         Ok(true)
