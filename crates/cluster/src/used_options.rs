@@ -20,6 +20,8 @@ pub const USED: &[&str] = &[
     "bluestore_compression_required_ratio",
     "cluster_addr",
     "cluster_network",
+    "compressor_zlib_level",
+    "compressor_zstd_level",
     "crush_location",
     "debug_auth",
     "debug_bdev",

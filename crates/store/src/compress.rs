@@ -7,13 +7,10 @@ use crate::layout::{BLOCK, BLOCK_LEN};
 use crate::meta::map::EXTENT_MAX;
 use base::buf::AlignedBuf;
 use bytes::Bytes;
+use std::ops::RangeInclusive;
 
 /// Bytes of an extent's head.
 const HEAD: usize = 8;
-/// Level of zlib: Ceph's default.
-const ZLIB_LEVEL: u32 = 5;
-/// Level of zstd: Ceph's default.
-const ZSTD_LEVEL: i32 = 1;
 /// Flags of hints about an object's content.
 const COMPRESSIBLE: u32 = 256;
 const INCOMPRESSIBLE: u32 = 512;
@@ -41,6 +38,26 @@ impl Algorithm {
         let names = ["lz4", "zstd", "snappy", "zlib"];
         Self::ALL.into_iter().zip(names).find(|(_, n)| *n == name).map(|(a, _)| a)
     }
+
+    /// The levels that the algorithm's library knows; one level if it has none.
+    #[must_use]
+    pub fn levels(self) -> RangeInclusive<i32> {
+        match self {
+            Self::Zlib => 0..=9,
+            Self::Zstd => -7..=22,
+            Self::Lz4 | Self::Snappy => 0..=0,
+        }
+    }
+
+    /// The level that Ceph uses without options.
+    #[must_use]
+    pub fn usual_level(self) -> i32 {
+        match self {
+            Self::Zlib => 5,
+            Self::Zstd => 1,
+            Self::Lz4 | Self::Snappy => 0,
+        }
+    }
 }
 
 /// Objects that are compressed.
@@ -61,6 +78,8 @@ pub struct Compression {
     pub mode: Mode,
     /// Algorithm of new extents.
     pub algorithm: Algorithm,
+    /// Its level: higher ones take more time for less space. One beyond [`Algorithm::levels`] counts as the nearest.
+    pub level: i32,
     /// An extent is compressed if it takes no more than this part of its blocks, rounded up to a block.
     pub required_ratio: f64,
     /// Least bytes of a range that is compressed.
@@ -78,6 +97,12 @@ impl Compression {
             Mode::Aggressive => hints & INCOMPRESSIBLE == 0,
             Mode::Force => true,
         }
+    }
+
+    /// The level that the library is asked for.
+    fn level(&self) -> i32 {
+        let levels = self.algorithm.levels();
+        self.level.clamp(*levels.start(), *levels.end())
     }
 
     /// Blocks of the grid to which extents are aligned, and the most blocks of one.
@@ -105,7 +130,8 @@ pub(crate) struct Packer {
     scratch: Vec<u8>,
     snappy: Option<snap::raw::Encoder>,
     zstd: Option<zstd_safe::CCtx<'static>>,
-    zlib: Option<flate2::Compress>,
+    /// The compressor and its level.
+    zlib: Option<(i32, flate2::Compress)>,
     unzstd: Option<zstd_safe::DCtx<'static>>,
 }
 
@@ -129,7 +155,7 @@ impl Packer {
             return None;
         }
         let room = (how.stored_max(blocks) * BLOCK) as usize;
-        let n = self.compress(how.algorithm, data)?;
+        let n = self.compress(how, data)?;
         let len = HEAD + n;
         if len > room {
             return None;
@@ -146,7 +172,8 @@ impl Packer {
     }
 
     /// Compresses into `scratch`. Returns the length.
-    fn compress(&mut self, by: Algorithm, data: &[u8]) -> Option<usize> {
+    fn compress(&mut self, how: &Compression, data: &[u8]) -> Option<usize> {
+        let (by, level) = (how.algorithm, how.level());
         let room = match by {
             Algorithm::Lz4 => lz4_flex::block::get_maximum_output_size(data.len()),
             Algorithm::Snappy => snap::raw::max_compress_len(data.len()),
@@ -161,10 +188,13 @@ impl Packer {
         match by {
             Algorithm::Lz4 => lz4_flex::block::compress_into(data, to).ok(),
             Algorithm::Snappy => self.snappy.get_or_insert_with(snap::raw::Encoder::new).compress(data, to).ok(),
-            Algorithm::Zstd => self.zstd.get_or_insert_default().compress(to, data, ZSTD_LEVEL).ok(),
+            Algorithm::Zstd => self.zstd.get_or_insert_default().compress(to, data, level).ok(),
             Algorithm::Zlib => {
-                let z =
-                    self.zlib.get_or_insert_with(|| flate2::Compress::new(flate2::Compression::new(ZLIB_LEVEL), true));
+                if self.zlib.as_ref().is_some_and(|(l, _)| *l != level) {
+                    self.zlib = None;
+                }
+                let make = || (level, flate2::Compress::new(flate2::Compression::new(level as u32), true));
+                let (_, z) = self.zlib.get_or_insert_with(make);
                 z.reset();
                 let end = z.compress(data, to, flate2::FlushCompress::Finish).ok()?;
                 (end == flate2::Status::StreamEnd).then(|| z.total_out() as usize)
@@ -206,7 +236,15 @@ mod tests {
     use base::rng::Rng;
 
     pub(crate) fn how(algorithm: Algorithm) -> Compression {
-        Compression { mode: Mode::Force, algorithm, required_ratio: 0.875, min_blob: 8 << 10, max_blob: 64 << 10 }
+        let level = algorithm.usual_level();
+        Compression {
+            mode: Mode::Force,
+            algorithm,
+            level,
+            required_ratio: 0.875,
+            min_blob: 8 << 10,
+            max_blob: 64 << 10,
+        }
     }
 
     fn text(rng: &mut Rng, n: usize) -> Vec<u8> {
@@ -230,6 +268,29 @@ mod tests {
             assert!(
                 p.pack(&how(a), &vec![0; 129 * BLOCK_LEN]).is_none() && p.pack(&how(a), &noise[..BLOCK_LEN]).is_none()
             );
+        }
+    }
+
+    #[test]
+    fn any_level_round_trips_and_the_highest_saves_most() {
+        let (mut rng, mut p) = (Rng::new(7), Packer::default());
+        let words: Vec<Vec<u8>> = (0..300).map(|_| (0..7).map(|_| rng.below(26) as u8 + b'a').collect()).collect();
+        let text = std::iter::repeat_with(|| words[rng.below(300) as usize].clone()).flatten();
+        let data: Vec<u8> = text.take(16 * BLOCK_LEN).collect();
+        for a in [Algorithm::Zlib, Algorithm::Zstd] {
+            let mut lens = Vec::new();
+            // Back and forth, so that a compressor of another level is there.
+            for level in [i32::MIN, 1, 9, 1, i32::MAX] {
+                let how = Compression { level, required_ratio: 1.0, ..how(a) };
+                lens.push(p.compress(&how, &data));
+                let stored = p.pack(&how, &data);
+                // Level 0 of zlib saves nothing.
+                assert_eq!(stored.is_none(), a == Algorithm::Zlib && level == i32::MIN);
+                assert!(stored.is_none_or(|s| p.unpack(&s, 16).unwrap() == data), "{a:?} {level}");
+            }
+            let (least, others) = lens[1..].split_last().unwrap();
+            assert!(least.is_some() && others.iter().all(|l| l >= least), "{a:?} {lens:?}");
+            assert!(lens[1] != lens[2] && lens[1] == lens[3], "{a:?} {lens:?}");
         }
     }
 

@@ -423,7 +423,8 @@ fn compressed_extents() {
     let fields = both(include_str!("compress.rs"), "extent");
     let (mode, required_ratio) = (Mode::Force, 0.9);
     for algorithm in Algorithm::ALL {
-        let how = Compression { mode, algorithm, required_ratio, min_blob: 0, max_blob: 64 << 10 };
+        let level = algorithm.usual_level();
+        let how = Compression { mode, algorithm, level, required_ratio, min_blob: 0, max_blob: 64 << 10 };
         let stored = Packer::default().pack(&how, &[7; 4 * BLOCK as usize]).unwrap();
         let len = u32::from_le_bytes(stored[4..8].try_into().unwrap());
         let w = Walk::over(&stored[..8 + len as usize], &fields, &[]);

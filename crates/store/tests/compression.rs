@@ -17,7 +17,8 @@ const CID: Cid = Cid::Pg(SpgId { pg: PgId { pool: POOL, seed: 0 }, shard: ShardI
 const KIB: u64 = 1 << 10;
 
 fn how(algorithm: Algorithm) -> Compression {
-    Compression { mode: Mode::Force, algorithm, required_ratio: 0.875, min_blob: 8 << 10, max_blob: 64 << 10 }
+    let level = algorithm.usual_level();
+    Compression { mode: Mode::Force, algorithm, level, required_ratio: 0.875, min_blob: 8 << 10, max_blob: 64 << 10 }
 }
 
 fn oid(name: &'static str) -> Oid {

@@ -22,7 +22,9 @@ fn run(input: &[u8]) {
 fn seeds() -> Vec<Vec<u8>> {
     let mut out = Vec::new();
     for algorithm in Algorithm::ALL {
-        let how = Compression { mode: Mode::Force, algorithm, required_ratio: 1.0, min_blob: 0, max_blob: 512 << 10 };
+        let level = algorithm.usual_level();
+        let how =
+            Compression { mode: Mode::Force, algorithm, level, required_ratio: 1.0, min_blob: 0, max_blob: 512 << 10 };
         for blocks in [2_u8, 5, 16] {
             let data: Vec<u8> = (0..usize::from(blocks) * 4096).map(|i| ((i / 40) ^ (i / 900)) as u8 & 0x0f).collect();
             let stored = pack(&how, &data).expect("the data is compressible");

@@ -22,6 +22,8 @@ const REQUIRED_RATIO: f64 = 0.875;
 pub struct Defaults {
     mode: Option<Mode>,
     algorithm: Option<Algorithm>,
+    zlib_level: i32,
+    zstd_level: i32,
     required_ratio: f64,
     min_blob: u64,
     max_blob: u64,
@@ -32,6 +34,8 @@ impl Default for Defaults {
         Self {
             mode: None,
             algorithm: Some(Algorithm::Snappy),
+            zlib_level: Algorithm::Zlib.usual_level(),
+            zstd_level: Algorithm::Zstd.usual_level(),
             required_ratio: REQUIRED_RATIO,
             min_blob: MIN_BLOB,
             max_blob: MAX_BLOB,
@@ -62,7 +66,7 @@ impl Defaults {
     /// True for options that [`Defaults::take`] reads.
     #[must_use]
     pub fn observes(name: &str) -> bool {
-        name.starts_with("bluestore_compression_")
+        name.starts_with("bluestore_compression_") || matches!(name, "compressor_zlib_level" | "compressor_zstd_level")
     }
 
     /// Reads the options in force.
@@ -70,10 +74,16 @@ impl Defaults {
     pub fn take<'a>(get: impl Fn(&str) -> Option<&'a str>) -> Self {
         let or = Self::default();
         let size = |n: &str, d: u64| get(n).and_then(bytes).filter(|n| *n > 0).unwrap_or(d);
+        let level = |n: &str, of: Algorithm| {
+            let given = get(n).and_then(|t| t.trim().parse::<i32>().ok());
+            given.filter(|l| of.levels().contains(l)).unwrap_or(of.usual_level())
+        };
         let ratio = get("bluestore_compression_required_ratio").and_then(|t| t.trim().parse::<f64>().ok());
         Self {
             mode: get("bluestore_compression_mode").and_then(|t| mode_named(t.trim())),
             algorithm: get("bluestore_compression_algorithm").map_or(or.algorithm, |t| Algorithm::named(t.trim())),
+            zlib_level: level("compressor_zlib_level", Algorithm::Zlib),
+            zstd_level: level("compressor_zstd_level", Algorithm::Zstd),
             required_ratio: ratio.filter(|r| (0.0..=1.0).contains(r)).unwrap_or(or.required_ratio),
             min_blob: size("bluestore_compression_min_blob_size", or.min_blob),
             max_blob: size("bluestore_compression_max_blob_size", or.max_blob),
@@ -95,9 +105,17 @@ impl Defaults {
             Some(PoolOpt::Float(f)) if (0.0..=1.0).contains(f) => *f,
             _ => self.required_ratio,
         };
+        let mode = text("compression_mode").map_or(self.mode, mode_named)?;
+        let algorithm = text("compression_algorithm").map_or(self.algorithm, Algorithm::named)?;
+        let level = match algorithm {
+            Algorithm::Zlib => self.zlib_level,
+            Algorithm::Zstd => self.zstd_level,
+            Algorithm::Lz4 | Algorithm::Snappy => algorithm.usual_level(),
+        };
         Some(Compression {
-            mode: text("compression_mode").map_or(self.mode, mode_named)?,
-            algorithm: text("compression_algorithm").map_or(self.algorithm, Algorithm::named)?,
+            mode,
+            algorithm,
+            level,
             required_ratio,
             min_blob: size("compression_min_blob_size", self.min_blob),
             max_blob: size("compression_max_blob_size", self.max_blob),
@@ -169,6 +187,7 @@ mod tests {
         let plain = Compression {
             mode: Mode::Force,
             algorithm: snappy,
+            level: 0,
             required_ratio: 0.875,
             min_blob: 8192,
             max_blob: 65536,
@@ -178,12 +197,16 @@ mod tests {
             ("bluestore_compression_mode", "aggressive"),
             ("bluestore_compression_algorithm", "zstd"),
             ("bluestore_compression_required_ratio", "0.5"),
+            ("compressor_zlib_level", "1"),
+            ("compressor_zstd_level", "23"),
             ("bluestore_compression_min_blob_size", "16K"),
             ("bluestore_compression_max_blob_size", "1048576"),
         ]);
         let on = Defaults::take(|n| given.get(n).copied());
         let how = on.of_pool(&pool(&[])).unwrap();
-        assert_eq!((how.mode, how.algorithm, how.required_ratio), (Mode::Aggressive, Algorithm::Zstd, 0.5));
+        // zstd has no level 23.
+        assert_eq!((how.mode, how.algorithm, how.level), (Mode::Aggressive, Algorithm::Zstd, 1));
+        assert_eq!(how.required_ratio, 0.5);
         assert_eq!((how.min_blob, how.max_blob), (16 << 10, 1 << 20));
         assert_eq!(on.of_pool(&pool(&[("compression_mode", text("none"))])), None);
         assert_eq!(on.of_pool(&pool(&[("compression_algorithm", text("none"))])), None);
@@ -198,6 +221,7 @@ mod tests {
         let want = Compression {
             mode: Mode::Passive,
             algorithm: Algorithm::Zlib,
+            level: 1,
             required_ratio: 0.7,
             min_blob: 4096,
             max_blob: 131_072,

@@ -59,9 +59,12 @@ pub fn pump(dev: &mut SimDisk, rng: &mut Rng, s: &mut Store, steps: u64) {
 /// Compresses the pool of the workloads in a way that a seed decides.
 pub fn compress(s: &mut Store, seed: u64) {
     let mut rng = Rng::new(seed);
+    let mode = [Mode::Force, Mode::Force, Mode::Aggressive][rng.below(3) as usize];
+    let algorithm = Algorithm::ALL[rng.below(4) as usize];
     let how = Compression {
-        mode: [Mode::Force, Mode::Force, Mode::Aggressive][rng.below(3) as usize],
-        algorithm: Algorithm::ALL[rng.below(4) as usize],
+        mode,
+        algorithm,
+        level: algorithm.usual_level(),
         required_ratio: [0.5, 0.875, 1.0][rng.below(3) as usize],
         min_blob: [4, 8, 16][rng.below(3) as usize] << 10,
         max_blob: [8, 16, 64, 512][rng.below(4) as usize] << 10,
