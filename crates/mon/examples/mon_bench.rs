@@ -105,7 +105,7 @@ fn main() {
     let mut c = Cluster::with(Uuid([3; 16]), options);
     c.unchecked = true;
     let admin = c.admin();
-    let fsid = c.core.state.fsid;
+    let fsid = c.core.state().fsid;
     let send = |c: &mut Cluster, text: String, data: Bytes| {
         let m = MMonCommand { paxos: PaxosHeader::default(), fsid, cmd: vec![text.into()], data };
         c.core.handle(Event::Message(admin, m.to_message(Features::PACIFIC)), c.now);
@@ -343,7 +343,7 @@ fn several(c: &mut Cluster, admin: u64, sessions: Vec<u64>, osds: i32) {
     println!("    {} MiB more", resident() - before);
 
     for round in 0..3 {
-        let old = c.core.state.osdmap.clone();
+        let old = c.core.state().osdmap.clone();
         let start = Instant::now();
         c.ok(admin, &json!({"prefix": if round == 1 { "osd in" } else { "osd out" }, "ids": ["7"]}));
         let made = start.elapsed();

@@ -90,7 +90,7 @@ fn a_daemon_of_the_same_name_replaces_the_older_one() {
     assert!(shut_out(&c, &a.addrs));
     a.listen(&mut c);
     assert!(!a.alive);
-    assert_eq!(c.core.state.fs.metadata.keys().copied().collect::<Vec<_>>(), [6003]);
+    assert_eq!(c.core.state().fs.metadata.keys().copied().collect::<Vec<_>>(), [6003]);
 }
 
 /// Seed 801376206 of the simulator: the beacon came by a session that the daemon had given up.
@@ -218,19 +218,19 @@ fn warnings_are_of_bounded_size_and_number() {
     };
     d[0].health.metrics = (0..1500).map(metric).collect();
     second(&mut c, &mut d);
-    let kept = &c.core.state.fs.health[&6001].metrics;
+    let kept = &c.core.state().fs.health[&6001].metrics;
     assert_eq!(kept.len(), 1000);
     assert!(kept.iter().all(|m| m.message.len() == 4096 && m.metadata.iter().all(|(k, v)| k.len() + v.len() <= 4096)));
     // All warnings end at once: the log does not get a line for each.
     let lines = |c: &Cluster| {
-        c.core.state.log.entries().into_iter().filter(|(_, e)| e.msg.0.contains("message cleared")).count()
+        c.core.state().log.entries().into_iter().filter(|(_, e)| e.msg.0.contains("message cleared")).count()
     };
     let before = lines(&c);
     d[0].health.metrics.clear();
     second(&mut c, &mut d);
     second(&mut c, &mut d);
     assert!((1..=20).contains(&(lines(&c) - before)));
-    assert!(c.core.state.fs.health[&6001].metrics.is_empty());
+    assert!(c.core.state().fs.health[&6001].metrics.is_empty());
 }
 
 #[test]
@@ -415,11 +415,11 @@ fn the_fsmap_and_its_history_survive_a_restart() {
     let (mut c, admin) = with_fs();
     let mut d = vec![Mds::boot(&mut c, "a", 6001)];
     settle(&mut c, &mut d);
-    let (map, count, told) = (the_map(&c).clone(), c.core.state.fs.epochs.len(), c.core.state.fs.metadata.clone());
+    let (map, count, told) = (the_map(&c).clone(), c.core.state().fs.epochs.len(), c.core.state().fs.metadata.clone());
     let dump = c.ok(admin, &json!({ "prefix": "fs dump", "epoch": 2, "format": "json" }));
     c.restart();
-    assert_eq!((the_map(&c), c.core.state.fs.epochs.len()), (&map, count));
-    assert_eq!(c.core.state.fs.metadata, told);
+    assert_eq!((the_map(&c), c.core.state().fs.epochs.len()), (&map, count));
+    assert_eq!(c.core.state().fs.metadata, told);
     let admin = c.admin();
     assert_eq!(c.ok(admin, &json!({ "prefix": "fs dump", "epoch": 2, "format": "json" })), dump);
     assert_eq!(c.command(admin, &json!({ "prefix": "fs dump", "epoch": 999 }), "").0, base::errno::ENOENT);
@@ -448,7 +448,7 @@ fn maps_are_shown_as_a_real_monitor_shows_them() {
     let mut c = Cluster::new();
     let admin = c.admin();
     for n in [7, 13, 48, 62, 65, 83, 94, 100] {
-        c.core.state.fs.map = golden(&format!("t-{n}"));
+        c.core.pretend(|s| s.fs.map = golden(&format!("t-{n}")));
         fsmap::check(the_map(&c)).unwrap_or_else(|e| panic!("epoch {n}: {e}"));
         let path = format!("../../vectors/fsmap/t-{n}.json");
         let theirs = std::fs::read_to_string(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
@@ -461,7 +461,7 @@ fn maps_are_shown_as_a_real_monitor_shows_them() {
         ("p-63", "home:0/2 3 up:standby, 2 failed", "0/2 daemons up (2 failed), 3 standby"),
     ];
     for (name, stat, services) in lines {
-        c.core.state.fs.map = golden(name);
+        c.core.pretend(|s| s.fs.map = golden(name));
         assert_eq!(c.ok(admin, &json!({ "prefix": "mds stat" })).trim(), stat);
         let status = c.ok(admin, &json!({ "prefix": "status" }));
         assert!(status.contains(&format!("    mds: {services}\n")), "{status}");

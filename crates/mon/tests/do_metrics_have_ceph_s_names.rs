@@ -102,7 +102,7 @@ fn names_labels_and_values_are_those_of_ceph_s_module() {
     let (mut c, admin) = cluster();
     c.ok(admin, &json!({ "prefix": "osd set", "key": "noout" }));
     c.ok(admin, &json!({ "prefix": "osd out", "ids": ["2"] }));
-    let text = mon::metrics::exposition(&c.core.state, &[], c.now);
+    let text = mon::metrics::exposition(c.core.state(), &[], c.now);
     let all = families(&text);
     let missing: Vec<_> = NAMES.iter().filter(|n| !all.contains_key(**n)).collect();
     assert!(missing.is_empty(), "{missing:?}");
@@ -125,9 +125,9 @@ fn names_labels_and_values_are_those_of_ceph_s_module() {
         let pairs = [("hostname", "h"), ("devices", devices), ("device_ids", ids)];
         pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).into()
     };
-    c.core.state.osds.metadata.insert(OsdId(0), at("sda", "sda=A_1"));
-    c.core.state.osds.metadata.insert(OsdId(1), at("sda,sdb", "sda=A_1,sdb=B_2"));
-    let text = mon::metrics::exposition(&c.core.state, &[], c.now);
+    c.core.pretend(|s| drop(s.osds.metadata.insert(OsdId(0), at("sda", "sda=A_1"))));
+    c.core.pretend(|s| drop(s.osds.metadata.insert(OsdId(1), at("sda,sdb", "sda=A_1,sdb=B_2"))));
+    let text = mon::metrics::exposition(c.core.state(), &[], c.now);
     let disks = families(&text);
     let (each, shared) = (&disks["ceph_disk_occupation"].1, &disks["ceph_disk_occupation_human"].1);
     assert_eq!((each.len(), shared.len()), (3, 2));
@@ -160,9 +160,9 @@ fn the_module_is_switched_on_and_its_address_is_announced() {
     c.core.handle(mon::core::Event::Offer("prometheus", Some("http://10.0.0.1:9283/".into())), c.now);
     c.pump();
     assert_eq!(show(&mut c, "mgr services"), json!({ "prometheus": "http://10.0.0.1:9283/" }));
-    let epoch = c.core.state.mgrmap.epoch;
+    let epoch = c.core.state().mgrmap.epoch;
     c.ticks(30);
-    assert_eq!(c.core.state.mgrmap.epoch, epoch, "at rest it costs no map");
+    assert_eq!(c.core.state().mgrmap.epoch, epoch, "at rest it costs no map");
     c.ok(admin, &json!({ "prefix": "mgr module disable", "module": "prometheus" }));
     c.core.handle(mon::core::Event::Offer("prometheus", None), c.now);
     c.pump();

@@ -113,7 +113,7 @@ fn numa_nodes_are_those_that_osds_report() {
             ("objectstore_numa_node".to_owned(), String::new()),
         ])
     };
-    c.core.state.osds.metadata.insert(OsdId(0), at("1"));
+    c.core.pretend(|s| drop(s.osds.metadata.insert(OsdId(0), at("1"))));
     let (_, _, out) = c.command(admin, &json!({ "prefix": "osd numa-status", "format": "json" }), "");
     let rows: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(rows[0], json!({ "osd": 0, "host": "h", "network_numa_node": 1 }));
@@ -171,7 +171,7 @@ fn rates_of_osds_and_metrics_come_from_their_counters() {
     let rows = status(&mut c);
     assert_eq!(rows[0][4..6], ["10", "1024k"], "{rows:?}");
     assert_eq!(rows[1][4..8], ["-", "-", "-", "-"]);
-    let text = mon::metrics::exposition(&c.core.state, &[], c.now);
+    let text = mon::metrics::exposition(c.core.state(), &[], c.now);
     let line = |name: &str| text.lines().filter(|l| l.starts_with(name)).collect::<Vec<_>>();
     assert_eq!(line("ceph_osd_op_w{"), ["ceph_osd_op_w{ceph_daemon=\"osd.0\"} 60.0"]);
     assert_eq!(line("ceph_osd_op_latency_sum{"), ["ceph_osd_op_latency_sum{ceph_daemon=\"osd.0\"} 1.5"]);

@@ -86,7 +86,7 @@ impl Recording {
 
 /// True if the command is refused for lack of rights. Most commands here fail for other reasons.
 fn is_refused(c: &mut Cluster, conn: u64, role: Role, cmd: &Value) -> bool {
-    let fsid = c.core.state.fsid;
+    let fsid = c.core.state().fsid;
     let text = vec![cmd.to_string().into()];
     let answer = if role == Role::Mgr {
         c.send(conn, &MMgrCommand { fsid, cmd: text, data: Bytes::new() });

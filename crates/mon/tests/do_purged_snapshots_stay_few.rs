@@ -83,7 +83,7 @@ impl Pool {
     }
 
     fn ranges(&self) -> usize {
-        self.c.core.state.osds.purged_snaps.get(&self.id).map_or(0, IntervalSet::num_intervals)
+        self.c.core.state().osds.purged_snaps.get(&self.id).map_or(0, IntervalSet::num_intervals)
     }
 
     /// Keys and lengths of the records of purged snapshots.
@@ -131,9 +131,9 @@ fn snapshots_made_and_removed_leave_one_range_and_cost_the_same_each() {
     assert_eq!(p.records().len(), 1);
     // What is removed stays removed, also the ids that removals took, and in a new process.
     let (seq, epoch) = (p.snap_seq(), p.c.map().epoch);
-    let before = p.c.core.state.osds.purged_snaps.clone();
+    let before = p.c.core.state().osds.purged_snaps.clone();
     p.restart();
-    assert_eq!(p.c.core.state.osds.purged_snaps, before);
+    assert_eq!(p.c.core.state().osds.purged_snaps, before);
     for snap in [2, 3, seq - 1, seq] {
         p.op(pool_op::DELETE_UNMANAGED_SNAP, snap);
     }
@@ -174,12 +174,12 @@ fn gaps_that_may_be_snapshots_stay_and_cost_short_records() {
     t.put(key::purged_pool(p.id), value(&old));
     assert_eq!(ask(&mut p.c.store, Op::Txn(t)), Outcome::Committed);
     p.restart();
-    assert_eq!(p.c.core.state.osds.purged_snaps[&p.id], old);
+    assert_eq!(p.c.core.state().osds.purged_snaps[&p.id], old);
     let records = p.records();
     assert_eq!(records.len(), 4);
     assert!(records.iter().all(|(k, len)| k.starts_with(&key::purged_blocks(p.id)) && *len <= 8200), "{records:?}");
     p.restart();
-    assert_eq!(p.c.core.state.osds.purged_snaps[&p.id], old);
+    assert_eq!(p.c.core.state().osds.purged_snaps[&p.id], old);
     p.op(pool_op::DELETE_UNMANAGED_SNAP, alive);
     p.c.pump();
     assert!(p.c.map().removed_snaps_queue[&p.id].contains(alive));
@@ -195,22 +195,22 @@ fn the_records_of_a_removed_pool_go() {
     p.pairs(100);
     p.purge();
     assert_eq!(p.records().len(), 1);
-    p.c.core.state.options.pools.allow_delete = true;
+    p.c.core.change_options(|o| o.pools.allow_delete = true);
     p.pairs(1);
     p.c.ok(
         p.admin,
         &json!({ "prefix": "osd pool rm", "pool": "p", "pool2": "p", "yes_i_really_really_mean_it": true }),
     );
     assert!(p.records().is_empty());
-    assert!(p.c.core.state.osds.purged_snaps.is_empty());
+    assert!(p.c.core.state().osds.purged_snaps.is_empty());
     p.restart();
-    assert!(p.c.core.state.osds.purged_snaps.is_empty());
+    assert!(p.c.core.state().osds.purged_snaps.is_empty());
 }
 
 #[test]
 fn purged_snapshots_by_epoch_are_kept_as_long_as_the_maps() {
     let mut p = Pool::new();
-    p.c.core.state.options.min_osdmap_epochs = 5;
+    p.c.core.change_options(|o| o.min_osdmap_epochs = 5);
     for _ in 0..100 {
         p.pairs(1);
         p.purge();
@@ -218,7 +218,7 @@ fn purged_snapshots_by_epoch_are_kept_as_long_as_the_maps() {
         beacon.paxos.version = p.c.map().epoch.0.into();
         p.c.send(p.osd, &beacon);
     }
-    let h = &p.c.core.state.history;
+    let h = &p.c.core.state().history;
     assert!(h.oldest.0 + 20 > h.newest.0, "maps are kept from {} to {}", h.oldest, h.newest);
     let n = match ask(&mut p.c.store, Op::all(Range::prefix(key::PURGED_SNAPS.as_bytes()))) {
         Outcome::Entries { entries, .. } => entries.len(),

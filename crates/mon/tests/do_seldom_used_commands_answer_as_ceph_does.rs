@@ -26,7 +26,7 @@ fn elect(prefix: &str, key: &str, value: &str) -> Value {
 fn monitors_can_be_kept_from_leading() {
     let mut c = Cluster::new();
     let admin = c.admin();
-    let me = c.core.state.mon_name.clone();
+    let me = c.core.state().mon_name.clone();
     let strategy = |c: &mut Cluster, s: &str| said(c, admin, elect("mon set election_strategy", "strategy", s));
     let disallow = |n: &str| elect("mon add disallowed_leader", "name", n);
     let classic = (EINVAL, "You cannot disallow monitors in your current election mode".to_owned());
@@ -37,25 +37,25 @@ fn monitors_can_be_kept_from_leading() {
     assert_eq!(said(&mut c, admin, disallow("x")), (ENOENT, "mon.x does not exist".into()));
     let only = (EINVAL, format!("mon.{me} is the only remaining allowed leader!"));
     assert_eq!(said(&mut c, admin, disallow(&me)), only);
-    assert_eq!(c.core.state.monmap.strategy, cluster::monmap::election::DISALLOW);
+    assert_eq!(c.core.state().monmap.strategy, cluster::monmap::election::DISALLOW);
 
     for (i, name) in ["y", "z"].into_iter().enumerate() {
         let public_addrs = addr(4000 + i as u16, 0);
-        c.core.state.monmap.add(MonInfo { name: name.into(), public_addrs, ..MonInfo::default() });
+        c.core.pretend(|s| s.monmap.add(MonInfo { name: name.into(), public_addrs, ..MonInfo::default() }));
     }
     assert_eq!(said(&mut c, admin, disallow("y")), (0, String::new()));
     assert_eq!(said(&mut c, admin, disallow("y")), (0, "mon.y is already disallowed".into()));
     assert_eq!(strategy(&mut c, "connectivity"), (0, String::new()));
-    let m = &c.core.state.monmap;
+    let m = &c.core.state().monmap;
     assert!(!m.may_lead("y") && m.may_lead("z"));
     let allow = elect("mon rm disallowed_leader", "name", "y");
     assert_eq!(said(&mut c, admin, allow.clone()), (0, String::new()));
     assert_eq!(said(&mut c, admin, allow.clone()), (0, "mon.y is already allowed".into()));
     assert_eq!(said(&mut c, admin, disallow("y")).0, 0);
     assert_eq!(strategy(&mut c, "classic"), (0, String::new()));
-    assert!(c.core.state.monmap.may_lead("y"), "the list counts with the other strategies alone");
+    assert!(c.core.state().monmap.may_lead("y"), "the list counts with the other strategies alone");
     // Somebody may lead whatever is removed, and a removed monitor leaves the list.
-    c.core.state.mons.up = Some([me.clone()].into());
+    c.core.pretend(|s| s.mons.up = Some([me.clone()].into()));
     let rm = |c: &mut Cluster, n: &str| said(c, admin, elect("mon rm", "name", n));
     assert_eq!(strategy(&mut c, "disallow").0, 0);
     assert_eq!(said(&mut c, admin, disallow(&me)).0, 0);
@@ -65,7 +65,7 @@ fn monitors_can_be_kept_from_leading() {
     assert_eq!(rm(&mut c, "z").0, 0);
     assert_eq!(strategy(&mut c, "disallow"), (EINVAL, "all monitors are disallowed leaders: allow one first".into()));
     assert_eq!(rm(&mut c, "y").0, 0);
-    assert!(!c.core.state.monmap.disallowed_leaders.contains("y"));
+    assert!(!c.core.state().monmap.disallowed_leaders.contains("y"));
     assert_eq!(said(&mut c, admin, allow), classic);
 }
 
@@ -76,9 +76,9 @@ fn features_of_the_monmap_are_set_once() {
     let set = |name: &str, sure: bool| json!({ "prefix": "mon feature set", "feature_name": name, "yes_i_really_mean_it": sure });
     assert_eq!(said(&mut c, admin, set("abcd", true)), (ENOENT, "unknown feature 'abcd'".into()));
     assert_eq!(said(&mut c, admin, set("kraken", false)).0, EPERM);
-    c.core.state.monmap.persistent_features &= !1;
+    c.core.pretend(|s| s.monmap.persistent_features &= !1);
     assert_eq!(said(&mut c, admin, set("kraken", true)).0, 0);
-    assert_eq!(c.core.state.monmap.persistent_features & 1, 1);
+    assert_eq!(c.core.state().monmap.persistent_features & 1, 1);
     let (rc, rs) = said(&mut c, admin, set("kraken", true));
     assert!(rc == 0 && rs.ends_with("already set on monmap"), "{rs}");
 }
@@ -188,7 +188,7 @@ fn pools_without_scrubs_are_told_of_in_good_health() {
 fn the_clients_of_the_manager_role_are_listed() {
     let mut c = Cluster::new();
     let admin = c.admin();
-    let name = c.core.state.mgrmap.active_name.clone();
+    let name = c.core.state().mgrmap.active_name.clone();
     let clients = |c: &mut Cluster| {
         let (_, _, out) = c.command(admin, &json!({ "prefix": "mgr dump", "format": "json" }), "");
         serde_json::from_str::<Value>(&out).unwrap()["active_clients"].clone()

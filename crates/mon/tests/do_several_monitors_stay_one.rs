@@ -244,7 +244,7 @@ impl Run {
                     core.lead(f);
                     // No monitor counts as down before the list of running ones is read.
                     core.set_monitors_up(Default::default());
-                    assert_eq!(core.state.quorum(), core.state.monmap.ranks);
+                    assert_eq!(core.state().quorum(), core.state().monmap.ranks);
                 }
                 p.conn = 0;
                 p.core = Some(Box::new(core));
@@ -372,7 +372,7 @@ impl Run {
         match MonCore::load(&records, &records, setup, now_of(self.now)) {
             Ok(core) => {
                 for p in &self.w.acknowledged {
-                    if core.state.osdmap.pool_by_name(p).is_none() {
+                    if core.state().osdmap.pool_by_name(p).is_none() {
                         self.w.violations.push(format!("pool {p} was acknowledged and is not there"));
                     }
                 }
@@ -502,7 +502,7 @@ fn a_late_transaction_of_a_deposed_leader_is_refused() {
     assert_eq!(w.wrong, [""; 0]);
     assert_eq!(w.under.len(), 2, "both wrote while they led");
     let core = r.mons[1].as_ref().unwrap().core.as_ref().unwrap();
-    assert_eq!(core.state.osdmap.pools.len(), 1, "the pool of the second leader");
+    assert_eq!(core.state().osdmap.pools.len(), 1, "the pool of the second leader");
     r.judge();
     assert!(r.w.violations.is_empty(), "{:?}", r.w.violations);
 }
@@ -556,6 +556,6 @@ fn a_leader_that_is_removed_answers_and_stops() {
     r.start(1);
     r.alone(1, &mut w, |r| r.serves(1));
     let core = r.mons[1].as_ref().unwrap().core.as_ref().unwrap();
-    assert_eq!(core.state.monmap.mons.keys().collect::<Vec<_>>(), ["m1", "m2"]);
+    assert_eq!(core.state().monmap.mons.keys().collect::<Vec<_>>(), ["m1", "m2"]);
     assert_eq!(w.wrong, [""; 0]);
 }

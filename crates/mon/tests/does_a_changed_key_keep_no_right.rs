@@ -206,7 +206,7 @@ fn a_ticket_opens_no_session_at_a_monitor() {
     payload[10..14].copy_from_slice(&u32::from(EntityKind::MON.0).to_le_bytes());
     let now = f.c().now.wall;
     for method in [Method::CEPHX, Method::NONE] {
-        f.c().core.state.options.auth.cephx = method == Method::CEPHX;
+        f.c().core.change_options(|o| o.auth.cephx = method == Method::CEPHX);
         let e = f.with_host(EntityKind::MON, |h, r| {
             auth::server::Handshake::new().request(h, r, now, method, &payload).unwrap_err()
         });
@@ -231,7 +231,7 @@ fn secrets_of_services_go_to_their_daemons_only() {
         let Some(who) = AuthName::parse(who) else { continue };
         let caps = [("mon".to_owned(), "allow *".to_owned())].into();
         let entry = mon::state::AuthEntry { key: key(9), pending_key: None, caps };
-        f.c().core.state.auth.insert(who.clone(), entry);
+        f.c().core.pretend(|s| drop(s.auth.insert(who.clone(), entry)));
         let request = Client::cephx(who.clone(), key(9)).rotating_request();
         let got = f.with_host(EntityKind::MON, |h, r| auth::server::handle_renewal(h, r, now, &who, &request));
         assert_eq!(got.is_ok(), given, "{who}: {got:?}");
@@ -298,5 +298,5 @@ fn another_key_of_the_monitors_closes_their_links_and_no_other_change_does() {
     c.command(admin, &json!({ "prefix": "auth import" }), &import(2, "allow *"));
     assert_eq!(links(&mut c), 1, "with the commit of the other key");
     let mon = AuthName { kind: EntityKind::MON, id: String::new() };
-    assert_eq!(c.core.state.auth[&mon].key, key(2));
+    assert_eq!(c.core.state().auth[&mon].key, key(2));
 }

@@ -39,7 +39,7 @@ fn beacon(name: &str, gid: u64, available: bool) -> MMgrBeacon {
 fn a_manager_becomes_active_reports_and_is_replaced() {
     let mut c = Cluster::with(FSID, MonOptions { external_mgr: true, ..MonOptions::default() });
     let admin = c.admin();
-    assert!(!c.core.state.mgrmap.available, "none yet");
+    assert!(!c.core.state().mgrmap.available, "none yet");
     let x = manager(&mut c, "x", 71);
     c.subscribe(x, "mgrmap", 0, false);
     c.send(x, &beacon("x", 71, false));
@@ -54,7 +54,7 @@ fn a_manager_becomes_active_reports_and_is_replaced() {
     // A second manager is standby; one that claims to be active and is not must restart.
     let y = manager(&mut c, "y", 72);
     c.send(y, &beacon("y", 72, false));
-    assert!(c.core.state.mgrmap.standbys.contains_key(&72));
+    assert!(c.core.state().mgrmap.standbys.contains_key(&72));
     let z = manager(&mut c, "z", 73);
     c.send(z, &beacon("z", 73, true));
     assert_eq!(c.take::<MMgrMap>(z)[0].map.active_gid, 0);
@@ -74,13 +74,13 @@ fn a_manager_becomes_active_reports_and_is_replaced() {
     };
     let report = MMonMgrReport { gid: 71, data: digest.to_bytes(Features::PACIFIC), ..MMonMgrReport::default() };
     c.send(y, &MMonMgrReport { gid: 72, ..report.clone() });
-    assert_eq!(c.core.state.mgr.stats.pool(pool).stats.sum.num_objects, 0, "only the active one counts");
+    assert_eq!(c.core.state().mgr.stats.pool(pool).stats.sum.num_objects, 0, "only the active one counts");
     let check = HealthCheck { severity: 1, summary: "one pg degraded".into(), ..HealthCheck::default() };
     let mut with_check = report;
     with_check.health_checks.checks.insert("PG_DEGRADED".into(), check);
     c.send(x, &with_check);
     assert!(c.ok(admin, &json!({ "prefix": "health", "detail": "detail" })).contains("one pg degraded"));
-    assert_eq!(c.core.state.mgr.stats.pool(PoolId(pool.0)).stats.sum.num_objects, 42);
+    assert_eq!(c.core.state().mgr.stats.pool(PoolId(pool.0)).stats.sum.num_objects, 42);
     c.send(admin, &MStatfs { fsid: FSID, ..MStatfs::default() });
     let r = &c.take::<MStatfsReply>(admin)[0];
     assert_eq!((r.kb, r.num_objects), (1000, 42));
@@ -97,10 +97,10 @@ fn a_manager_becomes_active_reports_and_is_replaced() {
 
     c.pass(Duration::from_secs(31));
     c.ticks(1);
-    assert!(!c.core.state.mgrmap.available, "silent for too long");
+    assert!(!c.core.state().mgrmap.available, "silent for too long");
     c.send(y, &beacon("y", 72, false));
-    assert_eq!(c.core.state.mgrmap.active_gid, 72);
-    assert!(!c.core.state.mgrmap.standbys.contains_key(&72));
+    assert_eq!(c.core.state().mgrmap.active_gid, 72);
+    assert!(!c.core.state().mgrmap.standbys.contains_key(&72));
 }
 
 fn described(s: &str, perm: &str) -> wire::types::MonCommand {
@@ -162,22 +162,22 @@ fn commands_of_a_separate_manager_are_described_and_passed_on() {
     let admin = c.admin();
     let x = manager(&mut c, "x", 71);
     c.send(x, &beacon("x", 71, true));
-    assert!(!c.core.state.mgrmap.available);
+    assert!(!c.core.state().mgrmap.available);
     c.send(x, &MMgrBeacon { command_descs: offer, ..beacon("x", 71, true) });
-    assert!(c.core.state.mgrmap.available);
+    assert!(c.core.state().mgrmap.available);
     assert_eq!(c.command(admin, &show, "").0, 0);
     c.send(x, &beacon("x", 71, true));
-    assert!(c.core.state.mgrmap.available, "once");
+    assert!(c.core.state().mgrmap.available, "once");
 }
 
 #[test]
 fn a_separate_manager_stays_out_while_the_built_in_one_is_active() {
     let mut c = Cluster::new();
-    let before = c.core.state.mgrmap.clone();
+    let before = c.core.state().mgrmap.clone();
     let x = manager(&mut c, "x", 71);
     c.send(x, &beacon("x", 71, false));
-    assert_eq!(c.core.state.mgrmap, before);
+    assert_eq!(c.core.state().mgrmap, before);
     let client = c.client("client.x", "allow *");
     c.send(client, &beacon("x", 71, true));
-    assert_eq!(c.core.state.mgrmap, before, "and a client is no manager");
+    assert_eq!(c.core.state().mgrmap, before, "and a client is no manager");
 }

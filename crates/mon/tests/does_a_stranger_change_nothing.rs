@@ -34,7 +34,7 @@ const PEERS: [(&str, &str); 10] = [
 
 /// The parts of the state that a stranger must not change.
 fn state(c: &Cluster) -> String {
-    let s = &c.core.state;
+    let s = c.core.state();
     let map = mon::state::osdmap_blob(s);
     let auth: Vec<String> = s.auth.iter().map(|(n, e)| format!("{n} {} {:?}", e.key.to_base64(), e.caps)).collect();
     // What the monitor itself says of the health follows from time.
@@ -204,7 +204,7 @@ fn run(seed: u64) {
         }
     }
     c.ticks(61);
-    let lines = c.core.state.log.entries().into_iter().filter(|(_, e)| e.channel == "audit").count();
+    let lines = c.core.state().log.entries().into_iter().filter(|(_, e)| e.channel == "audit").count();
     assert!(lines < 400, "seed {seed:x}: {lines} lines in the audit log");
     assert_eq!(c.core.session_count(), 2, "seed {seed:x}: sessions stay");
 }

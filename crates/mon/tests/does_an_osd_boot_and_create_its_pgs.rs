@@ -58,7 +58,7 @@ fn a_captured_real_osd_boots() {
     assert_eq!(c.map().client_addr(OsdId(0)), Some(&addrs));
     assert_eq!(c.map().weight(OsdId(0)), 0x1_0000);
     assert_eq!(c.map().state(OsdId(0)), osd_state::EXISTS | osd_state::UP);
-    assert_eq!(c.core.state.osds.metadata[&OsdId(0)], boot.metadata);
+    assert_eq!(c.core.state().osds.metadata[&OsdId(0)], boot.metadata);
     let maps = c.take::<MOsdMap>(s);
     let newest = maps.last().expect("maps").newest_map;
     assert_eq!(newest, c.map().epoch);
@@ -98,7 +98,7 @@ fn a_pool_gets_its_pgs_from_the_primary() {
         c.send(osds[primary], &MOsdPgCreated { paxos: PaxosHeader::default(), pgid });
     }
     assert!(!c.map().pool(id).unwrap().has_flag(flag::CREATING), "the last one ends it");
-    assert!(c.core.state.osds.creating.is_empty());
+    assert!(c.core.state().osds.creating.is_empty());
     // A new session gets no create message, because the PG exists.
     let s = c.osd_session(0, osd_addr(0), Role::Mon);
     c.subscribe(s, "osd_pg_creates", 0, false);
@@ -220,7 +220,7 @@ fn pgs_not_created_yet_follow_the_map_and_survive_a_restart() {
         assert_eq!(e.history.epoch_created, created);
     }
     c.restart();
-    assert_eq!(c.core.state.osds.creating.len(), 8);
+    assert_eq!(c.core.state().osds.creating.len(), 8);
     let s = c.osd_session(1, osd_addr(1), Role::Mon);
     c.subscribe(s, "osd_pg_creates", 0, false);
     assert_eq!(c.take::<MOsdPgCreate2>(s).iter().map(|m| m.pgs.len()).sum::<usize>(), 8);

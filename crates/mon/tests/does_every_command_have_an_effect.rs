@@ -215,9 +215,11 @@ fn crash_commands_show_and_archive_posted_reports() {
 fn devices_are_those_in_daemon_metadata() {
     let (mut c, admin) = cluster();
     assert_eq!(show(&mut c, admin, "device ls"), json!([]));
-    let m = c.core.state.osds.metadata.get_mut(&base::OsdId(0)).expect("it has booted");
-    m.insert("device_ids".into(), "sda=DISK_1,sdb=".into());
-    m.insert("hostname".into(), "node0".into());
+    c.core.pretend(|s| {
+        let m = s.osds.metadata.get_mut(&base::OsdId(0)).expect("it has booted");
+        m.insert("device_ids".into(), "sda=DISK_1,sdb=".into());
+        m.insert("hostname".into(), "node0".into());
+    });
     let all = show(&mut c, admin, "device ls");
     assert_eq!(all[0]["devid"], "DISK_1");
     assert_eq!(all[0]["daemons"], json!(["osd.0"]));
@@ -254,13 +256,13 @@ fn health_names_a_monitor_whose_clock_differs() {
     let skew = |c: &mut Cluster, admin| show(c, admin, "time-sync-status")["time_skew_status"].clone();
     assert!(skew(&mut c, admin).is_null(), "alone");
     c.ok(admin, &json!({ "prefix": "config set", "who": "mon", "name": "mon_timecheck_skew_interval", "value": "20" }));
-    c.core.state.mons.up = Some(["a".to_owned(), "b".to_owned()].into());
+    c.core.pretend(|s| s.mons.up = Some(["a".to_owned(), "b".to_owned()].into()));
     let now = c.now;
-    let mut map = c.core.state.monmap.clone();
+    let mut map = c.core.state().monmap.clone();
     let b = base::AddrVec::from(base::EntityAddr::msgr2("127.0.0.2:3300".parse().unwrap(), 0));
     map.mons.insert("b".into(), cluster::MonInfo { public_addrs: b.clone(), ..map.mons["a"].clone() });
     map.ranks.push("b".into());
-    c.core.state.monmap = map;
+    c.core.pretend(|s| s.monmap = map);
     let round = c.core.clock_round(now).unwrap();
     assert_eq!(c.core.clock_round(now), None);
     let ahead = base::Utime::from_unix(now.wall.to_unix() + std::time::Duration::from_secs(2));
@@ -305,7 +307,7 @@ fn tell_commands_answer_from_the_process() {
 #[test]
 fn mon_set_addrs_changes_the_addresses_of_one_monitor() {
     let (mut c, admin) = cluster();
-    c.core.state.mons.up = Some(["a".to_owned()].into());
+    c.core.pretend(|s| s.mons.up = Some(["a".to_owned()].into()));
     c.ok(admin, &json!({ "prefix": "mon add", "name": "b", "addr": "127.0.0.2" }));
     let before = show(&mut c, admin, "mon dump");
     let set = |name: &str, addrs: &str| json!({ "prefix": "mon set-addrs", "name": name, "addrs": addrs });
@@ -346,7 +348,7 @@ fn mon_set_addrs_changes_the_addresses_of_one_monitor() {
 #[test]
 fn mon_add_uses_the_given_address_and_location() {
     let (mut c, admin) = cluster();
-    c.core.state.mons.up = Some(["a".to_owned()].into());
+    c.core.pretend(|s| s.mons.up = Some(["a".to_owned()].into()));
     let add = json!({ "prefix": "mon add", "name": "b", "addr": "127.0.0.2", "location": ["rack=r1"] });
     c.ok(admin, &add);
     let map = show(&mut c, admin, "mon dump");
@@ -379,9 +381,9 @@ fn mon_add_uses_the_given_address_and_location() {
     }
     c.ok(admin, &json!({ "prefix": "mon remove", "name": "b" }));
     c.core.set_monitor_metadata(std::collections::BTreeMap::new());
-    assert!(!c.core.state.mons.metadata.contains_key("b"));
+    assert!(!c.core.state().mons.metadata.contains_key("b"));
 }
 
 fn meta_of(c: &Cluster, name: &str) -> std::collections::BTreeMap<String, String> {
-    c.core.state.mons.metadata[name].clone()
+    c.core.state().mons.metadata[name].clone()
 }

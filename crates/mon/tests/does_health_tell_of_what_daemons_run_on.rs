@@ -42,7 +42,7 @@ fn etcd_is_reported_from_four_fifths_of_its_quota() {
         (1, &["memberID:1 alarm:CORRUPT"], &["MON_STATE_ALARM"]),
     ] {
         let members = vec![member(size, alarms), member(1, &[])];
-        c.core.state.mons.etcd = Some(Arc::new(Condition { members, silent: Vec::new() }));
+        c.core.pretend(|s| s.mons.etcd = Some(Arc::new(Condition { members, silent: Vec::new() })));
         let all = checks(&mut c, admin);
         assert_eq!(codes(&all), want, "{size}");
         if let Some((severity, text)) = all.get("MON_STATE_ALARM") {
@@ -51,7 +51,7 @@ fn etcd_is_reported_from_four_fifths_of_its_quota() {
         }
     }
     let silent = vec![("i:2379".to_owned(), "no route to host".to_owned())];
-    c.core.state.mons.etcd = Some(Arc::new(Condition { members: Vec::new(), silent }));
+    c.core.pretend(|s| s.mons.etcd = Some(Arc::new(Condition { members: Vec::new(), silent })));
     assert!(checks(&mut c, admin)["MON_STATE_MEMBER_DOWN"].1.contains("i:2379: no route"));
 }
 
@@ -61,13 +61,13 @@ fn daemons_with_few_descriptors_and_other_monitors_are_known() {
     let few = |c: &mut Cluster| checks(c, admin).remove("DAEMON_FEW_DESCRIPTORS").map(|(_, text)| text);
     assert_eq!(few(&mut c), None, "daemons that do not tell");
     let files = |n: &str| BTreeMap::from([(OPEN_FILES.to_owned(), n.to_owned())]);
-    c.core.state.osds.metadata.insert(base::OsdId(1), files("1024"));
+    c.core.pretend(|s| drop(s.osds.metadata.insert(base::OsdId(1), files("1024"))));
     assert_eq!(few(&mut c).unwrap(), "osd.1 may open 1024 descriptors, of which each client takes one");
-    c.core.state.osds.metadata.insert(base::OsdId(1), files("16384"));
+    c.core.pretend(|s| drop(s.osds.metadata.insert(base::OsdId(1), files("16384"))));
     let other =
         [(OPEN_FILES.to_owned(), "4096".to_owned()), ("ceph_version".to_owned(), "ceph version 16.2".to_owned())];
     let runs = |c: &mut Cluster, names: &[&str]| {
-        c.core.state.mons.up = Some(names.iter().map(|n| (*n).to_owned()).collect());
+        c.core.pretend(|s| s.mons.up = Some(names.iter().map(|n| (*n).to_owned()).collect()));
     };
     runs(&mut c, &["a"]);
     c.ok(admin, &json!({ "prefix": "mon add", "name": "b", "addr": "127.0.0.2" }));

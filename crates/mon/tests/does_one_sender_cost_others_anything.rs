@@ -120,7 +120,7 @@ fn messages_that_waited_for_a_commit_are_handled_in_turns_and_in_order() {
         answered += tids.len();
     }
     assert_eq!(answered, 500);
-    assert_eq!(c.core.state.kv.entries().len(), 7);
+    assert_eq!(c.core.state().kv.entries().len(), 7);
     assert_eq!(c.core.waiting(), (0, 0));
     assert!(c.core.turn_work().0 <= WORK_A_TURN + 100, "{:?}", c.core.turn_work());
 }
@@ -145,10 +145,10 @@ fn a_change_that_is_too_large_costs_only_its_sender() {
     assert_eq!(acks, [(1, 0), (2, errno::EFBIG), (3, 0)]);
     assert!(c.closed.is_empty());
     assert_eq!(c.map().epoch, epoch.next());
-    assert_eq!(c.core.state.kv.entries().len(), 1);
-    assert!(c.core.state.mutes.is_empty());
+    assert_eq!(c.core.state().kv.entries().len(), 1);
+    assert!(c.core.state().mutes.is_empty());
     c.restart();
-    assert_eq!(c.core.state.kv.entries().len(), 1);
+    assert_eq!(c.core.state().kv.entries().len(), 1);
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn long_lines_and_metadata_are_cut_and_many_options_are_several_versions() {
     let (mut c, admin, osds) = Cluster::with_osds(1);
     c.send(osds[0], &log(vec![line(1, "cluster", &"y".repeat(600_000))]));
     assert_eq!(c.take::<MLogAck>(osds[0]).len(), 1);
-    let last = c.core.state.log.newest(1).next().unwrap().msg.0.len();
+    let last = c.core.state().log.newest(1).next().unwrap().msg.0.len();
     assert!((1..=16 << 10).contains(&last), "{last}");
     c.new_osd(admin, 1, "h1");
     let s = c.osd_session(1, osd_addr(1), Role::Mon);
@@ -164,32 +164,32 @@ fn long_lines_and_metadata_are_cut_and_many_options_are_several_versions() {
     boot.metadata.insert("z".into(), "z".repeat(600_000));
     c.send(s, &boot);
     assert!(c.map().is_up(base::OsdId(1)));
-    assert_eq!(c.core.state.osds.metadata[&base::OsdId(1)].len(), 1);
+    assert_eq!(c.core.state().osds.metadata[&base::OsdId(1)].len(), 1);
     // 100 long options in one turn, and back to the version before.
-    let before = c.core.state.config.version;
+    let before = c.core.state().config.version;
     for n in 0..100 {
         let set = json!({ "prefix": "config set", "who": format!("osd.{n}"), "name": "osd_recovery_op_priority", "value": "7" });
         begin(&mut c, admin, n, &set, b"");
     }
     c.pump();
-    assert_eq!(c.core.state.config.values.len(), 100);
+    assert_eq!(c.core.state().config.values.len(), 100);
     c.out.clear();
     c.ok(admin, &json!({ "prefix": "config reset", "num": before }));
-    assert!(c.core.state.config.values.is_empty());
+    assert!(c.core.state().config.values.is_empty());
     let (rc, _, _) = c.command(
         admin,
         &json!({ "prefix": "auth import" }),
         "[client.x]\n\tkey = AQBiBHtgAAAAABAAc2VjcmV0c2VjcmV0c2U=\n\tcaps mon = \"allow nonsense(\"\n",
     );
     assert_eq!(rc, errno::EINVAL, "caps are parsed");
-    assert!(!c.core.state.auth.contains_key(&AuthName::parse("client.x").unwrap()));
+    assert!(!c.core.state().auth.contains_key(&AuthName::parse("client.x").unwrap()));
 }
 
 #[test]
 fn a_line_of_the_log_names_its_session_and_leaves_the_audit_channel_alone() {
     let (mut c, admin, osds) = Cluster::with_osds(1);
     c.ok(admin, &json!({ "prefix": "osd set", "key": "noout" }));
-    let audit = |c: &Cluster| c.core.state.log.last(100, mon::state::log::Prio::DEBUG, "audit").len();
+    let audit = |c: &Cluster| c.core.state().log.last(100, mon::state::log::Prio::DEBUG, "audit").len();
     let kept = audit(&c);
     assert!(kept > 0);
     let mut forged = line(5, "audit", "from='mon' entity='client.admin' cmd=[]: finished");
@@ -203,12 +203,12 @@ fn a_line_of_the_log_names_its_session_and_leaves_the_audit_channel_alone() {
         c.send(from, &log(vec![forged.clone(), plain.clone()]));
         assert_eq!(c.take::<MLogAck>(from)[0].last, 6, "acknowledged, or it is repeated for ever");
     }
-    let lines: Vec<LogEntry> = c.core.state.log.newest(10).filter(|e| e.msg.0 == "hello").cloned().collect();
+    let lines: Vec<LogEntry> = c.core.state().log.newest(10).filter(|e| e.msg.0 == "hello").cloned().collect();
     assert_eq!(lines.iter().map(|l| l.name.to_string()).collect::<Vec<_>>(), ["client.rgw", "osd.0"]);
     assert!(lines.iter().all(|l| l.rank.kind != EntityKind::MON && l.stamp < plain.stamp));
     assert!(
         !c.core
-            .state
+            .state()
             .log
             .last(100, mon::state::log::Prio::DEBUG, "audit")
             .iter()
@@ -221,10 +221,10 @@ fn a_line_of_the_log_names_its_session_and_leaves_the_audit_channel_alone() {
         c.send(osds[0], &log((0..1000).map(|i| line(100 + n * 1000 + i, "cluster", "flood")).collect()));
     }
     assert_eq!(audit(&c), kept);
-    assert!(c.core.state.log.len() <= 10_000 + kept);
-    let stored = c.core.state.log.len();
+    assert!(c.core.state().log.len() <= 10_000 + kept);
+    let stored = c.core.state().log.len();
     c.restart();
-    assert_eq!(c.core.state.log.len(), stored);
+    assert_eq!(c.core.state().log.len(), stored);
 }
 
 #[test]
@@ -281,11 +281,11 @@ fn a_repeated_registration_of_a_service_changes_nothing_and_maps_are_sent_once_a
         (s, m)
     };
     let (s, m) = open(&mut c, "client.rgw", 0);
-    let epoch = c.core.state.mgr.services.epoch;
+    let epoch = c.core.state().mgr.services.epoch;
     for _ in 0..50 {
         c.send(s, &m);
     }
-    assert_eq!(c.core.state.mgr.services.epoch, epoch);
+    assert_eq!(c.core.state().mgr.services.epoch, epoch);
     for n in 1..60 {
         open(&mut c, "client.rgw", n);
     }
@@ -298,7 +298,7 @@ fn a_repeated_registration_of_a_service_changes_nothing_and_maps_are_sent_once_a
     for n in 60..400 {
         open(&mut c, "client.rgw", n);
     }
-    assert_eq!(c.core.state.mgr.services.services["rgw"].daemons.len(), 256);
+    assert_eq!(c.core.state().mgr.services.services["rgw"].daemons.len(), 256);
 }
 
 #[test]

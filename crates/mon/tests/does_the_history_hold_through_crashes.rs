@@ -207,7 +207,7 @@ impl Run {
         }
         for (key, val) in &self.m.keys {
             if let Some(v) = val {
-                assert_eq!(self.c.core.state.kv.get(key).map(|b| &b[..]), Some(v.as_bytes()), "key {key}");
+                assert_eq!(self.c.core.state().kv.get(key).map(|b| &b[..]), Some(v.as_bytes()), "key {key}");
             }
         }
         for (pool, ids) in &self.m.snaps {
@@ -215,13 +215,13 @@ impl Run {
                 assert!(p.snap_seq.0 >= *ids.last().unwrap());
             }
         }
-        for (pg, c) in &self.c.core.state.osds.creating {
+        for (pg, c) in &self.c.core.state().osds.creating {
             assert!(map.pool(pg.pool).is_some_and(|p| p.has_flag(cluster::pool::flag::CREATING)), "{pg} since {c:?}");
         }
         for (id, p) in map.pools.iter() {
             if p.has_flag(cluster::pool::flag::CREATING) {
                 assert!(
-                    self.c.core.state.osds.creating.keys().any(|pg| pg.pool == *id),
+                    self.c.core.state().osds.creating.keys().any(|pg| pg.pool == *id),
                     "pool {id} would create for ever"
                 );
             }

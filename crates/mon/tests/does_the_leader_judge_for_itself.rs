@@ -125,9 +125,9 @@ fn a_pending_key_opens_a_session_and_replaces_the_key() {
 fn a_tell_to_a_front_monitor_is_about_that_monitor() {
     let mut w = Way::new();
     let addr = |n: u8| base::AddrVec::from(base::EntityAddr::msgr2(([127, 0, 0, n], 3300).into(), 0));
-    let b = cluster::MonInfo { public_addrs: addr(7), ..w.c.core.state.monmap.mons["a"].clone() };
-    w.c.core.state.monmap.mons.insert("b".into(), b);
-    w.c.core.state.monmap.ranks.push("b".into());
+    let b = cluster::MonInfo { public_addrs: addr(7), ..w.c.core.state().monmap.mons["a"].clone() };
+    w.c.core.pretend(|s| drop(s.monmap.mons.insert("b".into(), b)));
+    w.c.core.pretend(|s| s.monmap.ranks.push("b".into()));
     w.import("client.x", &key(1), "allow *");
     let conn = w.come("client.x", "allow *", Some(&key(1))).unwrap();
     let status = |w: &mut Way, conn| -> serde_json::Value {
@@ -157,8 +157,8 @@ fn a_tell_to_a_front_monitor_is_about_that_monitor() {
 fn a_tell_that_a_front_monitor_passes_on_is_refused_and_audited() {
     let mut w = Way::new();
     let addrs = base::AddrVec::from(base::EntityAddr::msgr2(([127, 0, 0, 7], 3300).into(), 0));
-    let b = cluster::MonInfo { public_addrs: addrs.clone(), ..w.c.core.state.monmap.mons["a"].clone() };
-    w.c.core.state.monmap.mons.insert("b".into(), b);
+    let b = cluster::MonInfo { public_addrs: addrs.clone(), ..w.c.core.state().monmap.mons["a"].clone() };
+    w.c.core.pretend(|s| drop(s.monmap.mons.insert("b".into(), b)));
     w.import("client.x", &key(1), "allow r");
     let x = w.come("client.x", "allow r", Some(&key(1))).unwrap();
     w.c.core.came_by(x, &addrs);
@@ -166,7 +166,7 @@ fn a_tell_that_a_front_monitor_passes_on_is_refused_and_audited() {
     assert_eq!(w.c.tell(x, &set), (errno::EACCES, "access denied".into(), String::new()));
     w.c.ticks(1);
     let kept = |e: &str| e.contains("entity='client.x'") && e.contains("config set") && e.ends_with(": access denied");
-    let log = w.c.core.state.log.entries();
+    let log = w.c.core.state().log.entries();
     assert!(log.iter().any(|(_, e)| e.channel == "audit" && kept(&e.msg.0)), "{log:?}");
 
     // The front monitor does not know the new caps yet, so it relays the command. The leader must not apply it to its
@@ -175,7 +175,7 @@ fn a_tell_that_a_front_monitor_passes_on_is_refused_and_audited() {
     w.c.ok(admin, &json!({ "prefix": "auth caps", "entity": "client.x", "caps": ["mon", "allow *"] }));
     let x = w.come("client.x", "allow r", Some(&key(1))).unwrap();
     w.c.core.came_by(x, &addrs);
-    let before = w.c.core.state.options.settings.given("debug_ms").map(str::to_owned);
+    let before = w.c.core.state().options.settings.given("debug_ms").map(str::to_owned);
     for tell in [
         set.clone(),
         json!({ "prefix": "config get", "var": "debug_ms" }),
@@ -188,7 +188,7 @@ fn a_tell_that_a_front_monitor_passes_on_is_refused_and_audited() {
         let (rc, rs, _) = w.c.tell(x, &tell);
         assert!(rc == errno::EAGAIN && rs.contains("mon.b"), "{tell}: {rc} {rs}");
     }
-    assert_eq!(w.c.core.state.options.settings.given("debug_ms").map(str::to_owned), before);
+    assert_eq!(w.c.core.state().options.settings.given("debug_ms").map(str::to_owned), before);
     assert_eq!(w.c.tell(admin, &set).0, 0, "who is here is served here");
     let (rc, rs, out) = w.c.tell(admin, &json!({ "prefix": "config show" }));
     assert!(rc == 0 && out.contains("debug_ms"), "of two commands of that name the one for processes: {rc} {rs}");

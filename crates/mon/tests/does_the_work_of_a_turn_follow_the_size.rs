@@ -51,17 +51,18 @@ fn stat(map: &cluster::OsdMap, id: PgId, at: Utime, degraded: bool) -> PgStat {
 fn cluster(size: &Size) -> (Cluster, u64, u64) {
     let (mut c, admin, sessions) = Cluster::with_osds(size.osds);
     c.unchecked = true;
-    c.core.state.options.pools.max_pg_per_osd = 0;
+    c.core.change_options(|o| o.pools.max_pg_per_osd = 0);
     for n in 0..size.pools {
         let (name, pgs) = (format!("p{n}"), PGS_OF_A_POOL);
         c.ok(admin, &json!({ "prefix": "osd pool create", "pool": name, "pg_num": pgs, "pgp_num": pgs }));
     }
-    let map = c.core.state.osdmap.clone();
+    let map = c.core.state().osdmap.clone();
     let all = map.pools.keys().flat_map(|p| (0..PGS_OF_A_POOL).map(|seed| PgId { pool: *p, seed }));
     for (n, id) in all.enumerate() {
         let s = stat(&map, id, c.now.wall, n < DEGRADED);
         let osd = OsdStat { num_pgs: 1, num_osds: 1, ..OsdStat::default() };
-        c.core.state.mgr.stats.report(s.acting_primary, &osd, [(&id, &s)], [], &map, c.now);
+        let now = c.now;
+        c.core.pretend(|p| p.mgr.stats.report(s.acting_primary, &osd, [(&id, &s)], [], &map, now));
     }
     for n in 0..size.crashes {
         let report = json!({
@@ -78,7 +79,7 @@ fn cluster(size: &Size) -> (Cluster, u64, u64) {
 fn costs(size: &Size) -> (Vec<(String, u64)>, Value) {
     let (mut c, admin, osd) = cluster(size);
     let mut out = Vec::new();
-    let walked = |c: &Cluster| c.core.state.mgr.stats.walked();
+    let walked = |c: &Cluster| c.core.state().mgr.stats.walked();
     for cmd in
         ["health", "status", "df", "osd df", "osd utilization", "osd stat", "pg stat", "osd blocked-by", "crash ls-new"]
     {
@@ -106,7 +107,7 @@ fn costs(size: &Size) -> (Vec<(String, u64)>, Value) {
         c.send(osd, &MLog { paxos: PaxosHeader::default(), fsid: FSID, entries });
     }
     c.ticks(1);
-    assert!(c.core.state.log.len() <= 10_000 + 1_000, "{}", c.core.state.log.len());
+    assert!(c.core.state().log.len() <= 10_000 + 1_000, "{}", c.core.state().log.len());
     // Many clients ask for the newest maps, and one map more goes to all of them.
     let clients: Vec<u64> = (0..size.clients).map(|n| c.client(&format!("client.c{n}"), "allow r")).collect();
     let encoded = c.core.encoded_maps();
@@ -143,10 +144,10 @@ fn costs_of_each_second_are_the_same_in_a_cluster_of_ten_times_the_size() {
 #[test]
 fn a_command_that_looks_at_every_pg_ends_its_turn() {
     let (mut c, admin, _) = cluster(&Size { osds: 4, pools: 80, crashes: 0, clients: 0 });
-    let before = c.core.state.mgr.stats.walked();
+    let before = c.core.state().mgr.stats.walked();
     let (rc, ..) = c.command(admin, &json!({ "prefix": "osd safe-to-destroy", "ids": ["0"] }), "");
     assert_ne!(rc, 0);
-    let walked = c.core.state.mgr.stats.walked() - before;
+    let walked = c.core.state().mgr.stats.walked() - before;
     assert_eq!(walked, 80 * u64::from(PGS_OF_A_POOL), "it looks at each once");
     assert!(c.core.turn_work().0 >= walked / 512, "and the turn counts them");
     assert!(c.map().is_up(OsdId(0)));

@@ -243,7 +243,7 @@ fn stricter(row: &str, column: &str) -> bool {
 
 /// Sends a command in the way of its role and returns the answer's code and text, or `None` while the command waits.
 fn send_command(c: &mut Cluster, conn: u64, kind: &str, cmd: &Value) -> Option<(i32, String)> {
-    let fsid = c.core.state.fsid;
+    let fsid = c.core.state().fsid;
     let text = vec![cmd.to_string().into()];
     match kind {
         "mon" => {
@@ -532,13 +532,13 @@ fn messages_are_accepted_only_from_permitted_senders() {
             }
         }
         // Without a key there is no session.
-        let before = c.core.state.osdmap.epoch;
+        let before = c.core.state().osdmap.epoch;
         for kind in wire::msg::registry::KINDS {
             c.out.clear();
             c.send_raw(u64::MAX, bare(*kind));
             assert!(c.out.is_empty(), "an answer to nobody");
         }
-        assert_eq!(c.core.state.osdmap.epoch, before);
+        assert_eq!(c.core.state().osdmap.epoch, before);
     }
     assert!(wrong.is_empty(), "{}:\n{}", wrong.len(), wrong.join("\n"));
 }

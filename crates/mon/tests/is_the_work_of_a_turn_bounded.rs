@@ -21,7 +21,7 @@ const PGS: u32 = 3000;
 
 fn cluster(osds: i32) -> (Cluster, u64, Vec<u64>) {
     let (mut c, admin, sessions) = Cluster::with_osds(osds);
-    c.core.state.options.pools.max_pg_per_osd = 0;
+    c.core.change_options(|o| o.pools.max_pg_per_osd = 0);
     for s in &sessions {
         c.subscribe(*s, "osd_pg_creates", 0, false);
     }
@@ -116,7 +116,7 @@ fn only_created_pgs_leave_the_creation_queue() {
         let primary = c.map().pg_to_up_acting(pgid).acting_primary.0 as usize;
         c.send(sessions[primary], &MOsdPgCreated { paxos: PaxosHeader::default(), pgid });
     }
-    let waits = |c: &Cluster| -> Vec<PgId> { c.core.state.osds.creating.keys().copied().collect() };
+    let waits = |c: &Cluster| -> Vec<PgId> { c.core.state().osds.creating.keys().copied().collect() };
     let before = waits(&c);
     assert_eq!(before.len(), 50);
     assert!(before.iter().all(|pg| pg.pool != pool || pg.seed >= 30));
@@ -132,7 +132,7 @@ fn only_created_pgs_leave_the_creation_queue() {
     }
     asked.sort_unstable();
     assert_eq!(asked, before);
-    c.core.state.options.pools.allow_delete = true;
+    c.core.change_options(|o| o.pools.allow_delete = true);
     let admin = c.admin();
     let rm = json!({ "prefix": "osd pool rm", "pool": "q", "pool2": "q", "yes_i_really_really_mean_it": true });
     c.ok(admin, &rm);

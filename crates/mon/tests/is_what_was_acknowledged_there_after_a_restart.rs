@@ -61,7 +61,7 @@ fn a_full_disk_refuses_changes_and_answers_queries() {
     c.ok(admin, &json!({ "prefix": "osd pool create", "pool": "p", "pg_num": 1, "pgp_num": 1 }));
     let pool = c.map().pool_by_name("p").unwrap();
     let pgid = base::PgId { pool, seed: 0 };
-    let (epoch, creating) = (c.map().epoch, c.core.state.osds.creating.clone());
+    let (epoch, creating) = (c.map().epoch, c.core.state().osds.creating.clone());
     c.failing = true;
     let (r, rs, _) =
         c.command(admin, &json!({ "prefix": "osd pool create", "pool": "q", "pg_num": 1, "pgp_num": 1 }), "");
@@ -70,8 +70,8 @@ fn a_full_disk_refuses_changes_and_answers_queries() {
     c.send(osds[0], &MOsdPgCreated { pgid, ..MOsdPgCreated::default() });
     c.ticks(3);
     assert_eq!(c.map().epoch, epoch);
-    assert_eq!(c.core.state.osds.creating, creating, "as before");
-    assert!(c.core.state.store.error.is_some());
+    assert_eq!(c.core.state().osds.creating, creating, "as before");
+    assert!(c.core.state().store.error.is_some());
     c.ok(admin, &json!({ "prefix": "osd dump" }));
     let health = c.ok(admin, &json!({ "prefix": "health", "detail": "detail", "format": "json" }));
     assert!(health.contains("MON_DISK_CRIT") && health.contains("No space left"), "{health}");
@@ -80,7 +80,7 @@ fn a_full_disk_refuses_changes_and_answers_queries() {
     c.ok(admin, &json!({ "prefix": "osd pool create", "pool": "q", "pg_num": 1, "pgp_num": 1 }));
     c.send(osds[0], &MOsdPgCreated { pgid, ..MOsdPgCreated::default() });
     assert!(!c.map().pool(pool).unwrap().has_flag(cluster::pool::flag::CREATING));
-    assert!(c.core.state.store.error.is_none());
+    assert!(c.core.state().store.error.is_none());
     c.restart();
     assert!(c.map().pool_by_name("q").is_some());
 }
@@ -94,17 +94,17 @@ fn every_kind_of_record_survives_a_restart() {
     c.ok(admin, &json!({ "prefix": "config-key set", "key": "k", "val": "v" }));
     c.ok(admin, &json!({ "prefix": "log", "logtext": ["hello", "there"] }));
     let before = (
-        c.core.state.auth.clone(),
-        c.core.state.config.values.clone(),
-        c.core.state.config.version,
-        c.core.state.kv.entries().clone(),
-        c.core.state.log.entries().into_iter().cloned().collect::<Vec<_>>(),
-        c.core.state.osds.metadata.clone(),
-        c.core.state.osds.creating.clone(),
+        c.core.state().auth.clone(),
+        c.core.state().config.values.clone(),
+        c.core.state().config.version,
+        c.core.state().kv.entries().clone(),
+        c.core.state().log.entries().into_iter().cloned().collect::<Vec<_>>(),
+        c.core.state().osds.metadata.clone(),
+        c.core.state().osds.creating.clone(),
         c.map().clone(),
     );
     c.restart();
-    let s = &c.core.state;
+    let s = c.core.state();
     assert_eq!(s.auth, before.0);
     assert_eq!(s.config.values, before.1);
     assert_eq!(s.config.version, before.2);
@@ -114,7 +114,7 @@ fn every_kind_of_record_survives_a_restart() {
     assert_eq!(s.osds.metadata, before.5);
     assert_eq!(s.osds.creating, before.6);
     assert_eq!(*s.osdmap, before.7);
-    assert_eq!(c.core.state.mgrmap.active_addrs, addr(6801, 77));
+    assert_eq!(c.core.state().mgrmap.active_addrs, addr(6801, 77));
 }
 
 #[test]
@@ -368,7 +368,7 @@ fn the_state_of_an_earlier_release_opens() {
             fulls += 1;
             let epoch = u32::from_str_radix(std::str::from_utf8(&k[12..]).unwrap(), 16).unwrap();
             let cmd = json!({ "prefix": "osd getmap", "epoch": epoch }).to_string();
-            c.send(admin, &MMonCommand { fsid: c.core.state.fsid, cmd: vec![cmd.into()], ..MMonCommand::default() });
+            c.send(admin, &MMonCommand { fsid: c.core.state().fsid, cmd: vec![cmd.into()], ..MMonCommand::default() });
             let acks = c.take::<MMonCommandAck>(admin);
             assert!(acks.len() == 1 && acks[0].data == e.value, "round {round}, epoch {epoch}");
         }

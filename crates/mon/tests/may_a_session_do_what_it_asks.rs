@@ -17,7 +17,7 @@ const EINVAL: i32 = base::errno::EINVAL;
 fn raw(c: &mut Cluster, conn: u64, text: &str) -> (i32, String, String) {
     let cmd = MMonCommand {
         paxos: PaxosHeader::default(),
-        fsid: c.core.state.fsid,
+        fsid: c.core.state().fsid,
         cmd: vec![text.to_owned().into()],
         data: bytes::Bytes::new(),
     };
@@ -28,7 +28,7 @@ fn raw(c: &mut Cluster, conn: u64, text: &str) -> (i32, String, String) {
 }
 
 fn key_of(c: &Cluster, name: &str) -> Option<AuthEntry> {
-    c.core.state.auth.get(&AuthName::parse(name).unwrap()).cloned()
+    c.core.state().auth.get(&AuthName::parse(name).unwrap()).cloned()
 }
 
 /// The purpose of each bootstrap key, as `ceph-volume` and similar tools use it. Ceph 16.2 grants all of it, too.
@@ -177,7 +177,7 @@ fn the_audit_log_has_no_secret() {
     );
     assert_eq!(rc, 0);
     c.ticks(2);
-    let lines: Vec<String> = c.core.state.log.entries().into_iter().map(|(_, e)| e.msg.0.clone()).collect();
+    let lines: Vec<String> = c.core.state().log.entries().into_iter().map(|(_, e)| e.msg.0.clone()).collect();
     let text = lines.join("\n");
     assert!(text.contains("config-key set") && text.contains("auth import") && text.contains("client.q"), "{text}");
     for secret in ["sesame-1", "sesame-2", key.as_str(), "AQDCIwZrPZIaMhAAoNP9fDpsrWXtfl41pi9Qhg=="] {
@@ -198,16 +198,16 @@ fn a_session_closes_no_service_of_another() {
     let mut m = MMgrOpen { service_name: "rgw".into(), daemon_name: "a".into(), ..MMgrOpen::default() };
     m.service_daemon = Some(Default::default());
     c.send(rgw, &m);
-    assert!(c.core.state.mgr.services.services["rgw"].daemons.contains_key("a"));
+    assert!(c.core.state().mgr.services.services["rgw"].daemons.contains_key("a"));
     let other = open(&mut c, "client.x");
     c.send(other, &MMgrClose { service_name: "rgw".into(), daemon_name: "a".into() });
-    assert!(c.core.state.mgr.services.services["rgw"].daemons.contains_key("a"), "closed by another's session");
+    assert!(c.core.state().mgr.services.services["rgw"].daemons.contains_key("a"), "closed by another's session");
     // A session that registers the same name and closes does not remove it either.
     c.send(other, &m);
     c.close(other);
-    assert!(c.core.state.mgr.services.services["rgw"].daemons.contains_key("a"), "taken over and closed");
+    assert!(c.core.state().mgr.services.services["rgw"].daemons.contains_key("a"), "taken over and closed");
     c.send(rgw, &MMgrClose { service_name: "rgw".into(), daemon_name: "a".into() });
-    assert!(!c.core.state.mgr.services.services.contains_key("rgw"), "its own session may");
+    assert!(!c.core.state().mgr.services.services.contains_key("rgw"), "its own session may");
 }
 
 /// The address that a peer announces gives no rights.
@@ -228,7 +228,14 @@ fn network_conditions_use_the_socket_address() {
 }
 
 fn audit(c: &Cluster) -> Vec<String> {
-    c.core.state.log.entries().into_iter().filter(|(_, e)| e.channel == "audit").map(|(_, e)| e.msg.0.clone()).collect()
+    c.core
+        .state()
+        .log
+        .entries()
+        .into_iter()
+        .filter(|(_, e)| e.channel == "audit")
+        .map(|(_, e)| e.msg.0.clone())
+        .collect()
 }
 
 #[test]

@@ -57,7 +57,7 @@ fn a_start_below_the_oldest_epoch_begins_with_a_full_map() {
     let admin = c.admin();
     grow(&mut c, admin, 20);
     c.ticks(2);
-    let oldest = c.core.state.history.oldest;
+    let oldest = c.core.state().history.oldest;
     assert_eq!(oldest, Epoch(15));
     let s = c.admin();
     c.subscribe(s, "osdmap", 1, false);
@@ -73,7 +73,7 @@ fn a_start_below_the_oldest_epoch_begins_with_a_full_map() {
     c.send(s, &ask);
     assert_eq!(epochs(&c.take(s)), [(vec![15, 16, 17], vec![])]);
     c.restart();
-    assert_eq!(c.core.state.history.oldest, oldest);
+    assert_eq!(c.core.state().history.oldest, oldest);
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn old_epochs_stay_while_an_osd_needs_them() {
     let osd = c.boot(0, &osd_addr(0));
     grow(&mut c, admin, 20);
     c.ticks(2);
-    assert_eq!(c.core.state.history.oldest, Epoch(1), "no beacon yet");
+    assert_eq!(c.core.state().history.oldest, Epoch(1), "no beacon yet");
     let beacon = MOsdBeacon {
         paxos: PaxosHeader::have(9),
         min_last_epoch_clean: Epoch(8),
@@ -93,7 +93,7 @@ fn old_epochs_stay_while_an_osd_needs_them() {
     };
     c.send(osd, &beacon);
     c.ticks(2);
-    assert_eq!(c.core.state.history.oldest, Epoch(8));
+    assert_eq!(c.core.state().history.oldest, Epoch(8));
 }
 
 #[test]
@@ -188,14 +188,14 @@ fn log_lines_and_keys_go_to_their_subscribers() {
     let got = c.take::<MLog>(s);
     assert_eq!(got.len(), 1);
     assert_eq!(got[0].entries.len(), 1, "debug is below info");
-    assert_eq!(got[0].paxos.version, c.core.state.log.next, "clients look at it");
-    let kept = c.core.state.log.len();
+    assert_eq!(got[0].paxos.version, c.core.state().log.next, "clients look at it");
+    let kept = c.core.state().log.len();
     c.send(osds[0], &log);
     assert_eq!(c.take::<MLogAck>(osds[0]).len(), 1, "sent again, acknowledged again");
-    assert_eq!(c.core.state.log.len(), kept, "and kept once");
+    assert_eq!(c.core.state().log.len(), kept, "and kept once");
     let twice = MLog { fsid: FSID, entries: vec![line(3, 3, "one"), line(3, 3, "one")], ..MLog::default() };
     c.send(osds[0], &twice);
-    assert_eq!(c.core.state.log.len(), kept + 1, "once, also before the first is committed");
+    assert_eq!(c.core.state().log.len(), kept + 1, "once, also before the first is committed");
     c.ok(admin, &json!({ "prefix": "config-key set", "key": "x/a", "val": "1" }));
     c.ok(admin, &json!({ "prefix": "config-key set", "key": "y/a", "val": "1" }));
     let kv = c.take::<MKvData>(s);
@@ -342,7 +342,7 @@ fn debug_log_subscribers_get_a_line_on_pgs() {
     c.subscribe(some, "log-info", 0, false);
     c.take::<MLog>(all);
     c.take::<MLog>(some);
-    let kept = c.core.state.log.len();
+    let kept = c.core.state().log.len();
     c.ticks(4);
     let lines: Vec<MLog> = c.take(all);
     assert_eq!(lines.len(), 2, "every two seconds");
@@ -351,7 +351,7 @@ fn debug_log_subscribers_get_a_line_on_pgs() {
     assert!(line.msg.starts_with("pgmap v"), "{:?}", line.msg);
     assert_eq!((line.prio, line.channel.as_str(), line.rank.kind), (0, "cluster", base::EntityKind::MGR));
     assert!(c.take::<MLog>(some).is_empty());
-    assert_eq!(c.core.state.log.len(), kept, "it is not kept");
+    assert_eq!(c.core.state().log.len(), kept, "it is not kept");
 }
 
 #[test]

@@ -223,7 +223,7 @@ pub fn commands(o: &Options) -> Vec<String> {
 
 /// Notes the daemons of the committed map, before the monitor is paused and when it has started.
 pub fn note_daemons(w: &mut World) {
-    let placed = oracle::core(w).map(|c| c.state.fs.map.mds_roles.keys().copied().collect());
+    let placed = oracle::core(w).map(|c| c.state().fs.map.mds_roles.keys().copied().collect());
     if let Some((f, placed)) = w.ctx.files.as_mut().zip(placed) {
         f.placed = placed;
     }
@@ -234,7 +234,7 @@ pub fn look(w: &mut World) {
     let alive: BTreeSet<u64> = daemons(w).filter_map(|(n, m)| m.place().filter(|_| !w.is_paused(n))).collect();
     let single = w.ctx.options.mons == 1;
     let Some(core) = oracle::core(w) else { return };
-    let (map, osd_epoch) = (&core.state.fs.map, core.state.osdmap.epoch);
+    let (map, osd_epoch) = (&core.state().fs.map, core.state().osdmap.epoch);
     let mut wrong: Vec<String> = fsmap::check(map).err().into_iter().collect();
     let fence = map.filesystems.values().map(|f| f.mds_map.last_failure_osd_epoch).max().unwrap_or_default();
     if fence > osd_epoch {
@@ -269,7 +269,7 @@ fn daemons(w: &World) -> impl Iterator<Item = (NodeId, &crate::node::mds::MdsNod
 pub fn unwell(w: &World) -> Option<String> {
     w.ctx.files.as_ref()?;
     let Some(core) = oracle::core(w) else { return Some("no monitor".into()) };
-    let map = &core.state.fs.map;
+    let map = &core.state().fs.map;
     let Some(fs) = map.fs_by_name(NAME) else { return Some("no file system".into()) };
     let m = &fs.mds_map;
     let served = (0..m.max_mds).all(|r| m.holder(r).is_some_and(|i| i.state == mds_state::ACTIVE));

@@ -72,7 +72,7 @@ pub fn core(w: &World) -> Option<&MonCore> {
 /// The monitor's map.
 #[must_use]
 pub fn map(w: &World) -> Option<Arc<OsdMap>> {
-    core(w).map(|c| c.state.osdmap.clone())
+    core(w).map(|c| c.state().osdmap.clone())
 }
 
 /// The first reason why the cluster is not clean; `None` if it is.

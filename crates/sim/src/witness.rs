@@ -127,7 +127,7 @@ impl Witness {
     #[must_use]
     pub fn contradicted(&self, w: &World) -> Option<String> {
         let core = crate::oracle::core(w)?;
-        let has = |n: &u64| core.state.kv.get(&format!("w/{n}")).is_some_and(|v| *v == n.to_string());
+        let has = |n: &u64| core.state().kv.get(&format!("w/{n}")).is_some_and(|v| *v == n.to_string());
         if let Some(n) = self.acknowledged.iter().find(|n| !has(n)) {
             return Some(format!("change {n} was acknowledged and is lost"));
         }

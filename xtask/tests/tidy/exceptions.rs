@@ -126,7 +126,11 @@ pub(super) const OPEN_STRUCTS: &[(&str, &str, &str)] = &[
     ("crates/cluster/src/osdmap/incremental.rs", "Incremental", "the protocol's own structure, with its fields"),
     ("crates/cluster/src/osdmap/mod.rs", "OsdMap", "the protocol's own structure, with its fields"),
     ("crates/cluster/src/pool.rs", "PgPool", "the protocol's own structure, with its fields"),
-    ("crates/mon/src/state/cluster_state.rs", "ClusterState", "commands read it; only a commit can write it"),
+    (
+        "crates/mon/src/state/cluster_state.rs",
+        "StateView",
+        "plain data for reading: `ClusterState` owns it and lends it by `&` only",
+    ),
     ("crates/osd/src/host/options.rs", "OsdOptions", "options by name, independent of each other"),
     ("crates/wire/src/types/mds.rs", "MdsMap", "the protocol's own structure, with its fields"),
 ];

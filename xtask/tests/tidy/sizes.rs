@@ -29,7 +29,7 @@ const FIELDS_ALWAYS_MAX: [((&str, &str), usize); 6] = [
     (OSD_MACHINES[0], 20),
     (OSD_MACHINES[1], 20),
     (("crates/mon/src/core/mod.rs", "MonCore"), 20),
-    (("crates/mon/src/state/cluster_state.rs", "ClusterState"), FIELDS_MAX),
+    (("crates/mon/src/state/cluster_state.rs", "StateView"), FIELDS_MAX),
     (("crates/mon/src/state/options.rs", "MonOptions"), FIELDS_MAX),
 ];
 

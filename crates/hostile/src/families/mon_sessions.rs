@@ -149,7 +149,7 @@ impl Monitor {
         let name = AuthName::parse(name).expect("a name");
         let proved = Some(key.mark());
         let both = [("mon".to_owned(), mon.to_owned()), ("mgr".to_owned(), mgr.to_owned())].into();
-        self.core.state.auth.insert(name.clone(), AuthEntry { key, pending_key: None, caps: both });
+        self.core.pretend(|s| drop(s.auth.insert(name.clone(), AuthEntry { key, pending_key: None, caps: both })));
         let principal = auth::Principal {
             name,
             proved,

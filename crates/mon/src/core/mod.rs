@@ -35,6 +35,7 @@ use std::collections::BTreeMap;
 
 use crate::core::session::{Peer, Session};
 use crate::state::ops::OpTracker;
+use crate::state::options::MonOptions;
 use crate::state::{ClusterState, ConnKey, Pending, Role};
 use base::{EntityKind, Mono, Now, OsdId};
 use intake::deferred::Deferred;
@@ -132,8 +133,7 @@ struct Answers {
 
 /// The state machine of the monitor and manager roles. Most fields are parts that own theirs.
 pub struct MonCore {
-    /// The committed state.
-    pub state: ClusterState,
+    state: ClusterState,
     pending: Pending,
     writer: Writer,
     intake: Intake,
@@ -151,8 +151,7 @@ pub struct MonCore {
     mds_watch: fs::MdsWatch,
     effects: Vec<Effect>,
     ticks: tick::Ticks,
-    /// Requests in flight, and recent ones.
-    pub ops: OpTracker,
+    ops: OpTracker,
     now: Now,
 }
 
@@ -170,6 +169,29 @@ impl MonCore {
             Event::Offer(module, uri) => self.offer(module, uri),
             Event::Keep(values) => self.keep(values),
         }
+    }
+
+    /// The committed state.
+    #[must_use]
+    pub fn state(&self) -> &ClusterState {
+        &self.state
+    }
+
+    /// Requests in flight, and recent ones.
+    #[must_use]
+    pub fn ops(&self) -> &OpTracker {
+        &self.ops
+    }
+
+    /// Changes options of this process, which are not stored.
+    pub fn change_options<R>(&mut self, change: impl FnOnce(&mut MonOptions) -> R) -> R {
+        self.state.change_options(change)
+    }
+
+    /// Makes the state in memory differ from the stored one, for a test.
+    #[cfg(feature = "pretend")]
+    pub fn pretend(&mut self, change: impl FnOnce(&mut crate::state::StateView)) {
+        self.state.pretend(change);
     }
 
     /// Takes the effects, to be carried out in order.
@@ -210,12 +232,12 @@ impl MonCore {
     fn open(&mut self, c: ConnKey, peer: Peer) {
         let session = Session::new(peer, self.now);
         if session.role == Role::Mon {
-            self.state.sessions.insert(c, session.summary());
-            self.state.refused.keys.came(&session.principal.who.name);
+            self.state.sessions_mut().insert(c, session.summary());
+            self.state.wrong_keys_mut().came(&session.principal.who.name);
         }
         let mgr = session.role == Role::Mgr;
         if let Some(osd) = session.osd().filter(|_| mgr) {
-            self.state.sessions.insert_osd(osd, c);
+            self.state.sessions_mut().insert_osd(osd, c);
         }
         self.sessions.insert(c, session);
         if mgr {
@@ -226,7 +248,7 @@ impl MonCore {
     fn closed(&mut self, c: ConnKey) {
         self.close_service(c);
         let osd = self.sessions.remove(&c).and_then(|s| s.osd());
-        self.state.sessions.remove(c, osd);
+        self.state.sessions_mut().remove(c, osd);
         if let Some(osd) = osd {
             self.session_of_osd_ended(osd);
         }

@@ -89,7 +89,7 @@ pub(super) fn options(
 }
 
 fn answer(bridge: &Bridge, net: &Net, prefix: &str, args: &Map<String, Value>) -> Answer {
-    let done = options(&mut bridge.core.borrow_mut().state.options, prefix, args);
+    let done = bridge.core.borrow_mut().change_options(|o| options(o, prefix, args));
     if let Some(done) = done {
         bridge.settings_changed();
         return Ok(to_pretty(&done?.answer));
@@ -105,8 +105,8 @@ fn answer(bridge: &Bridge, net: &Net, prefix: &str, args: &Map<String, Value>) -
         "log reopen" => return refuse("the log goes to standard error; whoever started the monitor keeps the file"),
         "heap" => return refuse("could not issue heap profiler command -- not using tcmalloc!"),
         "dump_mempools" => return refuse("memory is not accounted by pools"),
-        "dump_ops_in_flight" | "ops" => bridge.core.borrow().ops.in_flight(reactor::clock::read()),
-        "dump_historic_ops" => bridge.core.borrow().ops.historic(reactor::clock::read()),
+        "dump_ops_in_flight" | "ops" => bridge.core.borrow().ops().in_flight(reactor::clock::read()),
+        "dump_historic_ops" => bridge.core.borrow().ops().historic(reactor::clock::read()),
         "mon_status" | "quorum_status" | "sessions" | "mgr_status" | "dump_osd_network" => {
             return command(bridge, prefix, args);
         }

@@ -158,7 +158,7 @@ impl Bridge {
 
     /// Announces where a module serves, or that it does not, in the manager map.
     pub(super) fn offer(&self, module: &'static str, uri: Option<String>) {
-        let told = self.core.borrow().state.mgrmap.services.get(module).cloned();
+        let told = self.core.borrow().state().mgrmap.services.get(module).cloned();
         if told != uri {
             self.handle(Event::Offer(module, uri));
         }
@@ -172,7 +172,7 @@ impl Bridge {
     /// Applies changed log levels.
     pub(super) fn settings_changed(&self) {
         let core = self.core.borrow();
-        let o = &core.state.options;
+        let o = &core.state().options;
         if self.changes.replace(o.changes) != o.changes {
             net::log_filter::apply(&o.settings);
         }
@@ -429,7 +429,7 @@ impl Handler for RoleHandler {
                 tracing::info!("mon: the monitor at {} opened a relay link", info.addrs);
                 b.hub.borrow_mut().link_open(conn.0);
                 b.monitors.borrow_mut().insert(conn.0, info.addrs.clone());
-                b.core.borrow_mut().state.mons.clocks.soon();
+                b.core.borrow_mut().clock_soon();
             }
             ConnEvent::Message(m) if b.hub.borrow().is_link(conn.0) => b.link_message(conn, &m),
             ConnEvent::Closed(why) if b.hub.borrow().is_link(conn.0) => {

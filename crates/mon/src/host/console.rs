@@ -46,7 +46,7 @@ impl Console {
     fn tls(&self) -> Option<Arc<rustls::ServerConfig>> {
         let stored = {
             let core = self.bridge.core.borrow();
-            let get = |k: &str| core.state.kv.get(k).cloned();
+            let get = |k: &str| core.state().kv.get(k).cloned();
             (get(CERTIFICATE), get(PRIVATE_KEY))
         };
         let (certificate, key) = match stored {
@@ -80,7 +80,7 @@ impl Console {
     fn make_certificate(&self) {
         let host = {
             let core = self.bridge.core.borrow();
-            core.state.options.host_metadata.get("hostname").cloned().unwrap_or_default()
+            core.state().options.host_metadata.get("hostname").cloned().unwrap_or_default()
         };
         let names = [host, self.own.to_string(), "localhost".to_owned()];
         match self_signed(&names, clock::read().wall) {
@@ -121,10 +121,10 @@ impl server::Module for Console {
 
 /// The figures of the cluster now. The work is proportional to the OSDs.
 fn sample(core: &MonCore) -> Sample {
-    let stats = &core.state.mgr.stats;
+    let stats = &core.state().mgr.stats;
     let rate = stats.rate(None);
     let sum = stats.osd_sum().statfs;
-    let up = stats.osds().filter(|(o, _)| core.state.osdmap.is_up(**o));
+    let up = stats.osds().filter(|(o, _)| core.state().osdmap.is_up(**o));
     let ms: Vec<f64> = up.map(|(_, s)| s.os_perf_stat.commit_latency_ns as f64 / 1e6).collect();
     Sample {
         time: clock::read().wall.to_unix().as_secs(),

@@ -55,7 +55,7 @@ fn positive(n: i64) -> u64 {
 /// The sections of this monitor.
 pub(super) fn sections(bridge: &Bridge, net: &Net) -> Vec<Section> {
     let core = bridge.core.borrow();
-    let s = &core.state;
+    let s = core.state();
     let map = &s.osdmap;
     let (osds, up, inn) = map.osd_counts();
     let space = s.mgr.stats.osd_sum().statfs;

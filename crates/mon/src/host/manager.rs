@@ -22,30 +22,30 @@ pub(super) struct Seen(pub(super) Rc<RefCell<MonCore>>);
 
 impl Monitor for Seen {
     fn is_active(&self) -> bool {
-        !self.0.borrow().state.options.external_mgr
+        !self.0.borrow().state().options.external_mgr
     }
 
     fn osdmap(&self) -> Arc<OsdMap> {
-        Arc::clone(&self.0.borrow().state.osdmap)
+        Arc::clone(&self.0.borrow().state().osdmap)
     }
 
     fn identity(&self) -> Option<(AuthName, Option<CryptoKey>)> {
         let core = self.0.borrow();
-        let (name, entry) = core.state.auth.iter().find(|(n, _)| n.kind == EntityKind::MGR)?;
-        Some((name.clone(), core.state.options.auth.cephx.then(|| entry.key.clone())))
+        let (name, entry) = core.state().auth.iter().find(|(n, _)| n.kind == EntityKind::MGR)?;
+        Some((name.clone(), core.state().options.auth.cephx.then(|| entry.key.clone())))
     }
 
     fn option(&self, name: &str) -> Option<String> {
-        self.0.borrow().state.options.settings.given(name).map(str::to_owned)
+        self.0.borrow().state().options.settings.given(name).map(str::to_owned)
     }
 
     fn stored_option(&self, who: &str, name: &str) -> Option<String> {
         let key = ConfigKey { who: who.to_owned(), name: name.to_owned() };
-        self.0.borrow().state.config.values.get(&key).cloned()
+        self.0.borrow().state().config.values.get(&key).cloned()
     }
 
     fn report_period(&self) -> u32 {
-        self.0.borrow().state.options.stats_period
+        self.0.borrow().state().options.stats_period
     }
 
     fn add_query(&self, q: PerfMetricQuery) {
@@ -74,13 +74,13 @@ impl Monitor for Seen {
 
     fn file_system(&self, name: &str) -> Option<FileSystem> {
         let core = self.0.borrow();
-        let fscid = *core.state.fs.map.filesystems.iter().find(|(_, f)| f.mds_map.fs_name == name)?.0;
+        let fscid = *core.state().fs.map.filesystems.iter().find(|(_, f)| f.mds_map.fs_name == name)?.0;
         Some(FileSystem { fscid, ranks: core.ranks(fscid).1 })
     }
 
     fn file_systems(&self) -> Vec<(i32, String)> {
         let core = self.0.borrow();
-        core.state.fs.map.filesystems.iter().map(|(id, fs)| (*id, fs.mds_map.fs_name.clone())).collect()
+        core.state().fs.map.filesystems.iter().map(|(id, fs)| (*id, fs.mds_map.fs_name.clone())).collect()
     }
 
     fn ranks(&self, fscid: i32) -> (Epoch, Vec<RankInfo>) {
@@ -88,7 +88,7 @@ impl Monitor for Seen {
     }
 
     fn mon_addrs(&self) -> Vec<String> {
-        crate::command::mon_addrs(&self.0.borrow().state)
+        crate::command::mon_addrs(self.0.borrow().state())
     }
 }
 

@@ -47,7 +47,7 @@ impl Cache {
         }
         let text: Rc<str> = {
             let own = counters::sections(bridge, net);
-            crate::metrics::exposition(&bridge.core.borrow().state, &own, now).into()
+            crate::metrics::exposition(bridge.core.borrow().state(), &own, now).into()
         };
         *self.0.borrow_mut() = Some((now.mono, Rc::clone(&text)));
         text

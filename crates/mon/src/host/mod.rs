@@ -286,9 +286,9 @@ async fn serve(
     if let Some(fence) = fence {
         core.lead(fence);
     }
-    let (public, public_all) = public_addrs(&core.state.monmap, &o.name)?;
+    let (public, public_all) = public_addrs(&core.state().monmap, &o.name)?;
     let bind = o.bind.or(public.sock).ok_or_else(|| MonError::NotInMap(o.name.clone()))?;
-    let cephx = core.state.options.auth.cephx;
+    let cephx = core.state().options.auth.cephx;
     let core = Rc::new(RefCell::new(core));
     let net = Net::new();
     let bridge = Bridge::new(Rc::clone(&core), net.clone(), store.store, standing.clone());
@@ -306,7 +306,7 @@ async fn serve(
         o.name,
         public,
         auth_word(method),
-        serving.core.borrow().state.osdmap.epoch
+        serving.core.borrow().state().osdmap.epoch
     );
 
     let images = mgr::host::images::Service::new(Box::new(manager::Seen(Rc::clone(&serving.core))), public);
@@ -367,7 +367,7 @@ impl Serving<'_> {
                 () = &mut state_task => {}
                 () = self.bridge.progress() => {}
             }
-            let why = self.bridge.stopped().or_else(|| self.core.borrow().state.store.error.clone());
+            let why = self.bridge.stopped().or_else(|| self.core.borrow().state().store.error.clone());
             if let Some(why) = why {
                 return Err(MonError::Stopped(why));
             }
@@ -381,9 +381,9 @@ impl Serving<'_> {
         mgr_addrs: Option<AddrVec>,
         mon_addrs: AddrVec,
     ) -> Result<(Option<net::Endpoint>, net::Endpoint, Listening), MonError> {
-        let given = |name: &str| self.core.borrow().state.options.settings.given(name).map(str::to_owned);
+        let given = |name: &str| self.core.borrow().state().options.settings.given(name).map(str::to_owned);
         let modes = net::modes::Modes::take(given)?;
-        let mgr_gid = self.core.borrow().state.mgrmap.active_gid as i64;
+        let mgr_gid = self.core.borrow().state().mgrmap.active_gid as i64;
         // The manager listens first, because the map already announces its address.
         let mgr = match (self.o.mgr_bind, mgr_addrs) {
             (Some(addr), Some(addrs)) => {
@@ -416,7 +416,7 @@ impl Serving<'_> {
 
     fn admin_sockets(&self) -> Result<Vec<net::admin_socket::AdminSocket>, MonError> {
         let mut sockets = Vec::new();
-        let is_mgr = !self.core.borrow().state.options.external_mgr;
+        let is_mgr = !self.core.borrow().state().options.external_mgr;
         for p in self.o.admin_socket.iter().flat_map(|p| admin::paths(p, is_mgr)) {
             let served = admin::serve(Rc::clone(&self.bridge), self.net.clone(), &p);
             sockets.push(served.map_err(|error| MonError::AdminSocket { path: p.display().to_string(), error })?);
@@ -446,8 +446,8 @@ impl Serving<'_> {
             tokio::select! {
                 () = &mut state_task => {}
                 _ = second.tick() => {
-                    self.core.borrow_mut().state.mons.etcd = care.as_ref().map(EtcdCare::condition);
-                    if let Some(m) = self.core.borrow().state.monmap.mons.get(&self.o.name) {
+                    self.core.borrow_mut().set_etcd(care.as_ref().map(EtcdCare::condition));
+                    if let Some(m) = self.core.borrow().state().monmap.mons.get(&self.o.name) {
                         listening.follow(&m.public_addrs);
                     }
                     bridge.tick();
@@ -465,7 +465,7 @@ impl Serving<'_> {
                 if let Some(why) = s.stopped() {
                     return Err(MonError::Stopped(why));
                 }
-                if !self.core.borrow().state.monmap.may_lead(&self.o.name) {
+                if !self.core.borrow().state().monmap.may_lead(&self.o.name) {
                     return Err(MonError::Stopped("this monitor is among the disallowed leaders".into()));
                 }
             }

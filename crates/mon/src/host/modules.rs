@@ -19,7 +19,7 @@ pub(super) struct Module {
 impl Module {
     /// The address to listen on, if the module is enabled and the built-in role has it. `own` is the monitor's address.
     pub(super) fn wanted(&self, core: &MonCore, own: IpAddr) -> Option<SocketAddr> {
-        let s = &core.state;
+        let s = core.state();
         if s.options.external_mgr || !s.mgrmap.modules.iter().any(|m| m == self.name) {
             return None;
         }

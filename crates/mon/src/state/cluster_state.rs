@@ -1,6 +1,24 @@
 //! The committed state in memory: all of it is also in the state store, except for the parts marked volatile.
 //!
-//! Invariant: only a commit changes what is stored.
+//! Everybody reads the fields of [`StateView`] through [`ClusterState`], which gives no other access to them. `commit`
+//! has the one change of what is stored, `volatile` those of the parts that are not.
+//!
+//! Invariant: nothing outside this module changes the state but by its methods. A test that does not compile holds it:
+//!
+//! ```compile_fail
+//! fn change(state: &mut mon::state::ClusterState) {
+//!     state.mutes.clear();
+//! }
+//! ```
+//!
+//! ```
+//! fn read(state: &mut mon::state::ClusterState) -> bool {
+//!     state.mutes.is_empty()
+//! }
+//! ```
+
+pub(crate) mod commit;
+mod volatile;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -96,15 +114,6 @@ pub struct StoreAnswers {
     pub committed: Mono,
 }
 
-impl StoreAnswers {
-    /// Counts a commit that ended at `now` and took `took`.
-    pub(crate) fn committed(&mut self, took: Duration, now: Mono) {
-        self.error = None;
-        self.commit_mean = (self.commit_mean * 3 + took) / 4;
-        self.committed = now;
-    }
-}
-
 /// File systems and MDS daemons.
 #[derive(Debug, Default)]
 pub struct FsState {
@@ -131,8 +140,9 @@ pub struct OsdState {
     pub cuts: Cuts,
 }
 
-/// The committed state, and some volatile values.
-pub struct ClusterState {
+/// The committed state and some volatile values, as they are read. Plain data: only [`ClusterState`] has one after the
+/// start, and lends it for reading.
+pub struct StateView {
     /// Cluster id.
     pub fsid: Uuid,
     /// Time until which clients keep their ids without their tickets; see [`super::lost_tickets`].
@@ -181,7 +191,26 @@ pub struct ClusterState {
     pub random: Rc<dyn auth::Random>,
 }
 
-impl ClusterState {
+/// The state: read as a [`StateView`], changed by a commit or by one of the methods for volatile parts.
+pub struct ClusterState {
+    view: StateView,
+}
+
+impl std::ops::Deref for ClusterState {
+    type Target = StateView;
+
+    fn deref(&self) -> &StateView {
+        &self.view
+    }
+}
+
+impl From<StateView> for ClusterState {
+    fn from(view: StateView) -> Self {
+        Self { view }
+    }
+}
+
+impl StateView {
     /// The running monitors in the order of their ranks. Any one of them is enough to serve.
     #[must_use]
     pub fn quorum(&self) -> Vec<String> {
@@ -213,7 +242,7 @@ impl ClusterState {
 
 /// The newest OSD map in its stored and sent form.
 #[must_use]
-pub fn osdmap_blob(state: &ClusterState) -> bytes::Bytes {
+pub fn osdmap_blob(state: &StateView) -> bytes::Bytes {
     match state.history.full(state.osdmap.epoch) {
         Some(b) => b.clone(),
         None => state.osdmap.encode_blob(cluster::osdmap::CANONICAL).0,

@@ -12,6 +12,9 @@ use cluster::option_table;
 
 use super::ClusterState;
 
+/// Number of configuration changes kept in the history.
+pub(crate) const CONFIG_HISTORY_KEPT: usize = 1000;
+
 /// The central configuration.
 #[derive(Clone, Debug, Default)]
 pub struct ConfigDb {

@@ -30,10 +30,12 @@ pub mod separate_mgr;
 mod session;
 pub mod wrong_keys;
 
+pub(crate) use cluster_state::commit::{Durable, NewMap, Queues};
 pub use cluster_state::{
-    AuthEntry, ClusterState, CreatingPg, FsState, Mons, Mute, OsdState, RefusedDaemons, StoreAnswers, osdmap_blob,
+    AuthEntry, ClusterState, CreatingPg, FsState, Mons, Mute, OsdState, RefusedDaemons, StateView, StoreAnswers,
+    osdmap_blob,
 };
 pub use config::{ConfigChange, ConfigDb, ConfigKey};
 pub use crash::CrashSummary;
-pub use pending::Pending;
+pub use pending::{Changes, Pending};
 pub use session::{ConnKey, Role, SessionInfo, SessionSummary, Sessions};

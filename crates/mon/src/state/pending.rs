@@ -11,19 +11,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use base::{AuthName, EntityKind, EntityName, Epoch, Now, OsdId, PgId, PoolId, SnapId};
+use base::{AuthName, EntityKind, EntityName, Epoch, Now, OsdId, PgId, PoolId, SnapId, Utime};
 use bytes::Bytes;
 use cluster::{Incremental, IntervalSet, MonMap, OsdMap, PgPool};
 use wire::types::{FsMap, MgrMap};
 
 use super::log::{LogEntry, Prio};
+use super::records::{fits, key, value};
 use super::{AuthEntry, ClusterState, ConfigKey, Mute};
 
-/// Changes collected for the next commit.
+/// Changes of a proposal beside that of the OSD map. Plain data: [`Pending`] lends it for reading, and a proposal in
+/// flight owns it.
 #[derive(Default)]
-pub struct Pending {
-    inc: Option<Incremental>,
-    preview: Option<Arc<OsdMap>>,
+pub struct Changes {
     /// Entities added or changed (`Some`) or removed (`None`).
     pub auth: BTreeMap<AuthName, Option<AuthEntry>>,
     /// Options set or removed.
@@ -60,6 +60,22 @@ pub struct Pending {
     pub term: Option<u64>,
     /// The epoch below which OSD maps are removed.
     pub trim_to: Option<Epoch>,
+}
+
+/// Changes collected for the next commit: read as [`Changes`], made by the methods here.
+#[derive(Default)]
+pub struct Pending {
+    inc: Option<Incremental>,
+    preview: Option<Arc<OsdMap>>,
+    changes: Changes,
+}
+
+impl std::ops::Deref for Pending {
+    type Target = Changes;
+
+    fn deref(&self) -> &Changes {
+        &self.changes
+    }
 }
 
 impl Pending {
@@ -149,12 +165,12 @@ impl Pending {
 
     /// The pending manager map for writing, with the next epoch.
     pub fn mgrmap_mut(&mut self, state: &ClusterState) -> &mut MgrMap {
-        self.mgrmap.get_or_insert_with(|| MgrMap { epoch: state.mgrmap.epoch.next(), ..state.mgrmap.clone() })
+        self.changes.mgrmap.get_or_insert_with(|| MgrMap { epoch: state.mgrmap.epoch.next(), ..state.mgrmap.clone() })
     }
 
     /// The pending FSMap for writing, with the next epoch.
     pub fn fsmap_mut(&mut self, state: &ClusterState) -> &mut FsMap {
-        self.fsmap.get_or_insert_with(|| FsMap { epoch: state.fs.map.epoch.next(), ..state.fs.map.clone() })
+        self.changes.fsmap.get_or_insert_with(|| FsMap { epoch: state.fs.map.epoch.next(), ..state.fs.map.clone() })
     }
 
     /// A pool of the pending map for writing: changes go into the incremental. `None` if there is no such pool.
@@ -173,7 +189,7 @@ impl Pending {
         p.snap_seq = SnapId(p.snap_seq.0 + 1);
         p.snap_epoch = epoch;
         let taken = p.snap_seq.0;
-        self.taken_snaps.entry(pool).or_default().insert(taken, 1);
+        self.changes.taken_snaps.entry(pool).or_default().insert(taken, 1);
         self.inc_mut(state).new_removed_snaps.entry(pool).or_default().insert(snap.0, 1);
     }
 
@@ -188,21 +204,155 @@ impl Pending {
 
     /// Adds a line of this monitor to the cluster log.
     pub fn log(&mut self, state: &ClusterState, now: Now, prio: Prio, channel: &str, msg: impl Into<String>) {
-        self.log.push(LogEntry {
+        let seq = state.log.next + self.log.len() as u64;
+        self.changes.log.push(LogEntry {
             name: AuthName { kind: EntityKind::MON, id: state.mon_name.clone() },
             rank: EntityName::new(EntityKind::MON, 0),
             addrs: state.monmap.mons.get(&state.mon_name).map(|m| m.public_addrs.clone()).unwrap_or_default(),
             stamp: now.wall,
-            seq: state.log.next + self.log.len() as u64,
+            seq,
             prio: prio.0,
             msg: msg.into().into(),
             channel: channel.to_owned(),
         });
     }
 
-    /// Takes the pending map change, for the commit.
+    /// Adds a line of another daemon to the cluster log.
+    pub fn add_log(&mut self, line: LogEntry) {
+        self.changes.log.push(line);
+    }
+
+    /// Adds or changes an entity, or removes it (`None`).
+    pub fn set_auth(&mut self, name: AuthName, entry: Option<AuthEntry>) {
+        self.changes.auth.insert(name, entry);
+    }
+
+    /// Sets an option, or removes it (`None`).
+    pub fn set_config(&mut self, key: ConfigKey, value: Option<String>) {
+        self.changes.config.insert(key, value);
+    }
+
+    /// Changes options in place of all others that are pending; `reason` is the text of the history entry.
+    pub fn replace_config(&mut self, changes: BTreeMap<ConfigKey, Option<String>>, reason: String) {
+        (self.changes.config, self.changes.config_reason) = (changes, reason);
+    }
+
+    /// Sets the text of the configuration history entry.
+    pub fn set_config_reason(&mut self, reason: String) {
+        self.changes.config_reason = reason;
+    }
+
+    /// Sets a `config-key` entry, or removes it (`None`).
+    pub fn set_kv(&mut self, key: String, value: Option<Bytes>) {
+        self.changes.kv.insert(key, value);
+    }
+
+    /// Mutes an alert.
+    pub fn mute(&mut self, code: String, mute: Mute) {
+        self.changes.mutes.insert(code, Some(mute));
+    }
+
+    /// Ends the mute of an alert.
+    pub fn unmute(&mut self, code: String) {
+        self.changes.mutes.insert(code, None);
+    }
+
+    /// Sets the new monmap, which has its new epoch.
+    pub fn set_monmap(&mut self, map: MonMap) {
+        self.changes.monmap = Some(map);
+    }
+
+    /// Sets the metadata of an MDS, or removes it (`None`).
+    pub fn set_mds_metadata(&mut self, gid: u64, metadata: Option<BTreeMap<String, String>>) {
+        self.changes.mds_metadata.insert(gid, metadata);
+    }
+
+    /// Sets the metadata of an OSD, or removes it (`None`).
+    pub fn set_osd_metadata(&mut self, osd: OsdId, metadata: Option<BTreeMap<String, String>>) {
+        self.changes.osd_metadata.insert(osd, metadata);
+    }
+
+    /// Notes that an OSD has created a PG.
+    pub(crate) fn pg_created(&mut self, pg: PgId) {
+        self.changes.created_pgs.push(pg);
+    }
+
+    /// Sets the snapshot ids of a pool that count as purged.
+    pub(crate) fn set_taken_snaps(&mut self, pool: PoolId, snaps: IntervalSet) {
+        self.changes.taken_snaps.insert(pool, snaps);
+    }
+
+    /// Sets the pools whose purged snapshots move to the present records.
+    pub(crate) fn set_moved_purged(&mut self, pools: BTreeSet<PoolId>) {
+        self.changes.moved_purged = pools;
+    }
+
+    /// Sets the rotating service keys.
+    pub(crate) fn set_service_keys(&mut self, keys: auth::ServiceKeys) {
+        self.changes.service_keys = Some(keys);
+    }
+
+    /// Sets the end of the next batch of global ids.
+    pub(crate) fn set_global_id_end(&mut self, end: u64) {
+        self.changes.global_id_end = Some(end);
+    }
+
+    /// Sets the term of this leader.
+    pub(crate) fn set_term(&mut self, term: u64) {
+        self.changes.term = Some(term);
+    }
+
+    /// Sets the epoch below which OSD maps are removed.
+    pub(crate) fn set_trim_to(&mut self, epoch: Epoch) {
+        self.changes.trim_to = Some(epoch);
+    }
+
+    /// Takes the pending map change.
     pub(crate) fn take_inc(&mut self) -> Option<Incremental> {
         self.preview = None;
         self.inc.take()
+    }
+
+    /// Completes the new FSMap for its commit at `now`, and returns it.
+    pub(crate) fn sealed_fsmap(&mut self, now: Utime) -> Option<&FsMap> {
+        let m = self.changes.fsmap.as_mut()?;
+        super::fs::map::seal(m, now);
+        Some(m)
+    }
+
+    /// Leaves out the records with these keys, which the state store does not take.
+    pub(crate) fn leave_out(&mut self, large: &[Bytes]) {
+        let keeps = |k: Bytes| !large.contains(&k);
+        let c = &mut self.changes;
+        c.auth.retain(|n, _| keeps(key::auth(n)));
+        c.kv.retain(|n, _| keeps(key::named(key::KV, n)));
+        c.mutes.retain(|n, _| keeps(key::named(key::MUTE, n)));
+        c.osd_metadata.retain(|o, _| keeps(key::osd_metadata(*o)));
+        c.mds_metadata.retain(|n, _| keeps(key::numbered(key::MDS_METADATA, *n)));
+        c.config.retain(|k, _| keeps(key::config(k)));
+        c.log.retain(|l| fits(b"", value(l).len()));
+        if large.iter().any(|k| k.starts_with(key::CONFIG_HISTORY.as_bytes())) {
+            c.config.clear();
+        }
+        if c.fsmap.as_ref().is_some_and(|m| !keeps(key::fsmap(m.epoch))) {
+            c.fsmap = None;
+        }
+        if !keeps(Bytes::from_static(key::MGRMAP.as_bytes())) {
+            c.mgrmap = None;
+        }
+        if !keeps(Bytes::from_static(key::MONMAP.as_bytes())) {
+            c.monmap = None;
+        }
+    }
+
+    /// Takes the lines for the cluster log.
+    pub(crate) fn take_log(&mut self) -> Vec<LogEntry> {
+        std::mem::take(&mut self.changes.log)
+    }
+
+    /// Takes all changes for a proposal: that of the map, and the others.
+    pub(crate) fn take(&mut self) -> (Option<Incremental>, Changes) {
+        self.preview = None;
+        (self.inc.take(), std::mem::take(&mut self.changes))
     }
 }

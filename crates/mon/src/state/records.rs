@@ -157,6 +157,11 @@ pub mod key {
     }
 }
 
+/// True if the state store takes a record with a value of `len` bytes.
+pub(crate) fn fits(k: &[u8], len: usize) -> bool {
+    k.len() <= state::MAX_KEY && len <= state::MAX_VALUE
+}
+
 /// The encoding of a value with all features, which is the stored form.
 #[must_use]
 pub fn value(v: &(impl Encode + ?Sized)) -> Bytes {

@@ -9,17 +9,73 @@ use crate::json::J;
 /// Words of the active separate manager.
 #[derive(Clone, Debug, Default)]
 pub struct SeparateMgr {
-    /// Its metadata.
-    pub metadata: BTreeMap<String, String>,
-    /// Its commands by their words.
-    pub commands: BTreeMap<String, MgrCommand>,
+    metadata: BTreeMap<String, String>,
+    /// Commands by their words.
+    commands: BTreeMap<String, MgrCommand>,
     /// The manager that was active before this process began has not been asked for its commands.
-    pub is_to_be_asked: bool,
-    /// Alerts that it raised.
-    pub checks: BTreeMap<String, HealthCheck>,
+    is_to_be_asked: bool,
+    /// Alerts that the manager raised.
+    checks: BTreeMap<String, HealthCheck>,
 }
 
-/// A command that the active manager offers.
+impl SeparateMgr {
+    /// The words at the start of a process, which knows none and has not asked.
+    pub(crate) fn at_start() -> Self {
+        Self { is_to_be_asked: true, ..Self::default() }
+    }
+
+    /// The active manager's metadata.
+    #[must_use]
+    pub fn metadata(&self) -> &BTreeMap<String, String> {
+        &self.metadata
+    }
+
+    /// The offered commands by their words.
+    #[must_use]
+    pub fn commands(&self) -> &BTreeMap<String, MgrCommand> {
+        &self.commands
+    }
+
+    /// The alerts that the manager raised.
+    #[must_use]
+    pub fn checks(&self) -> &BTreeMap<String, HealthCheck> {
+        &self.checks
+    }
+
+    /// Sets the metadata of the active manager.
+    pub(crate) fn set_metadata(&mut self, metadata: BTreeMap<String, String>) {
+        self.metadata = metadata;
+    }
+
+    /// Sets the commands that the active manager offers.
+    pub(crate) fn offers(&mut self, commands: BTreeMap<String, MgrCommand>) {
+        self.commands = commands;
+    }
+
+    /// Sets the alerts of the active manager.
+    pub(crate) fn set_checks(&mut self, checks: &BTreeMap<String, HealthCheck>) {
+        self.checks.clone_from(checks);
+    }
+
+    /// Another manager becomes the active one. It tells its commands once it is available.
+    pub(crate) fn begins(&mut self) {
+        self.is_to_be_asked = false;
+        self.commands.clear();
+    }
+
+    /// The active manager is gone.
+    pub(crate) fn is_gone(&mut self) {
+        self.checks.clear();
+        self.commands.clear();
+    }
+
+    /// True once after the start, if the manager that was active before has not told its commands to this process.
+    pub(crate) fn take_question(&mut self) -> bool {
+        self.commands.is_empty() && std::mem::take(&mut self.is_to_be_asked)
+    }
+}
+
+/// A command that the active manager offers. Plain data.
 #[derive(Clone, Debug)]
 pub struct MgrCommand {
     /// Its signature, as clients take it.

@@ -71,9 +71,11 @@ impl Sessions {
         self.all.values()
     }
 
-    /// The session of a connection, to correct what it shows.
-    pub(crate) fn get_mut(&mut self, c: ConnKey) -> Option<&mut SessionSummary> {
-        self.all.get_mut(&c)
+    /// Sets the front monitor that relays a session.
+    pub(crate) fn came_by(&mut self, c: ConnKey, by: Option<String>) {
+        if let Some(s) = self.all.get_mut(&c) {
+            s.by = by;
+        }
     }
 
     /// Adds a session with the monitor.

@@ -146,7 +146,7 @@ pub(crate) fn with_fs() -> (Cluster, u64) {
 }
 
 pub(crate) fn the_map(c: &Cluster) -> &FsMap {
-    &c.core.state.fs.map
+    &c.core.state().fs.map
 }
 
 pub(crate) fn home(c: &Cluster) -> &MdsMap {

@@ -244,7 +244,7 @@ impl Cluster {
 
     /// Checks the map history as a real OSD does.
     pub(crate) fn check_history(&mut self) {
-        let h = &self.core.state.history;
+        let h = &self.core.state().history;
         let mut before = self.checked.take().filter(|m| m.epoch >= h.oldest && m.epoch <= h.newest);
         let first = before.as_ref().map_or(h.oldest, |m| m.epoch.next());
         for e in first.0..=h.newest.0 {
@@ -338,7 +338,7 @@ impl Cluster {
     pub(crate) fn command(&mut self, c: u64, json: &serde_json::Value, input: &str) -> (i32, String, String) {
         let cmd = MMonCommand {
             paxos: PaxosHeader::default(),
-            fsid: self.core.state.fsid,
+            fsid: self.core.state().fsid,
             cmd: vec![json.to_string().into()],
             data: Bytes::copy_from_slice(input.as_bytes()),
         };
@@ -367,7 +367,7 @@ impl Cluster {
     }
 
     pub(crate) fn map(&self) -> &OsdMap {
-        &self.core.state.osdmap
+        &self.core.state().osdmap
     }
 
     /// Creates an OSD on a host, with the commands that create a real one.
@@ -382,7 +382,7 @@ impl Cluster {
     /// Opens an OSD's session and boots it.
     pub(crate) fn boot(&mut self, id: i32, addrs: &AddrVec) -> u64 {
         let c = self.osd_session(id, addrs.clone(), Role::Mon);
-        self.send(c, &boot_message(self.core.state.fsid, id, self.map().epoch, 0));
+        self.send(c, &boot_message(self.core.state().fsid, id, self.map().epoch, 0));
         c
     }
 
@@ -410,7 +410,7 @@ impl Cluster {
 /// Hands the core a peer whose entity it knows, with the peer's caps and key, while the session opens.
 pub(crate) fn open_known(core: &mut MonCore, event: fn(u64, Box<Peer>) -> Event, c: u64, mut peer: Peer, now: Now) {
     let name = peer.principal.name.clone();
-    let old = core.state.auth.get(&name).cloned();
+    let old = core.state().auth.get(&name).cloned();
     let key = old.as_ref().map_or_else(
         || auth::CryptoKey::generate(auth::KeyKind::Aes, Utime::ZERO, &TestRandom::new(c)),
         |e| e.key.clone(),
@@ -423,12 +423,12 @@ pub(crate) fn open_known(core: &mut MonCore, event: fn(u64, Box<Peer>) -> Event,
         text => text,
     };
     let caps = [(service.to_owned(), text)].into();
-    core.state.auth.insert(name.clone(), AuthEntry { key, pending_key: None, caps });
+    core.pretend(|s| drop(s.auth.insert(name.clone(), AuthEntry { key, pending_key: None, caps })));
     core.handle(event(c, Box::new(peer)), now);
-    match old {
-        Some(e) => core.state.auth.insert(name, e),
-        None => core.state.auth.remove(&name),
-    };
+    core.pretend(|s| match old {
+        Some(e) => drop(s.auth.insert(name, e)),
+        None => drop(s.auth.remove(&name)),
+    });
 }
 
 /// A peer at the monitor role that announces the entity type `kind`.

@@ -65,21 +65,21 @@ pub(in crate::command) fn put(c: &mut Ctx<'_>, u: Uuid, l: Lockbox) {
     let key = prefix(u) + "luks";
     let cap = format!("allow command \"config-key get\" with key=\"{key}\"");
     let caps = BTreeMap::from([("mon".to_owned(), cap)]);
-    c.pending.auth.insert(entity(u), Some(AuthEntry { key: l.key, pending_key: None, caps }));
-    c.pending.kv.insert(key, Some(l.luks));
+    c.pending.set_auth(entity(u), Some(AuthEntry { key: l.key, pending_key: None, caps }));
+    c.pending.set_kv(key, Some(l.luks));
 }
 
 /// Removes the secrets of an OSD: without them its data cannot be read.
 pub(in crate::command) fn remove(c: &mut Ctx<'_>, u: Uuid) {
     let (name, prefix) = (entity(u), prefix(u));
     if c.pending.auth(c.state, &name).is_some() {
-        c.pending.auth.insert(name, None);
+        c.pending.set_auth(name, None);
     }
     let of = |k: &&String| k.starts_with(&prefix);
     let stored = c.state.kv.range(prefix.clone()..).map(|(k, _)| k).take_while(of);
     let new = c.pending.kv.range(prefix.clone()..).map(|(k, _)| k).take_while(of);
     let keys: Vec<String> = stored.chain(new).cloned().collect();
     for k in keys {
-        c.pending.kv.insert(k, None);
+        c.pending.set_kv(k, None);
     }
 }

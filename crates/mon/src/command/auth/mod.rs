@@ -248,7 +248,7 @@ fn import(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         let caps = checked_caps(e.caps.iter(), n)?;
         entries.push((n.clone(), AuthEntry { key: e.key.clone(), pending_key: None, caps }));
     }
-    c.pending.auth.extend(entries.into_iter().map(|(n, e)| (n, Some(e))));
+    entries.into_iter().for_each(|(n, e)| c.pending.set_auth(n, Some(e)));
     committed("imported keyring")
 }
 
@@ -287,7 +287,7 @@ fn add(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         Some(k) => k,
         None => new_key(c)?,
     };
-    c.pending.auth.insert(n.clone(), Some(AuthEntry { key, pending_key: None, caps }));
+    c.pending.set_auth(n.clone(), Some(AuthEntry { key, pending_key: None, caps }));
     committed(format!("added key for {n}"))
 }
 
@@ -307,7 +307,7 @@ fn get_or_create(c: &mut Ctx<'_>, key_only: bool) -> Res<CommandOutcome> {
         }
         None => {
             let e = AuthEntry { key: new_key(c)?, pending_key: None, caps: caps.clone() };
-            c.pending.auth.insert(n.clone(), Some(e.clone()));
+            c.pending.set_auth(n.clone(), Some(e.clone()));
             changed = true;
             e
         }
@@ -325,7 +325,7 @@ fn get_or_create(c: &mut Ctx<'_>, key_only: bool) -> Res<CommandOutcome> {
 }
 
 fn change(c: &mut Ctx<'_>, n: &AuthName, e: AuthEntry) {
-    c.pending.auth.insert(n.clone(), Some(e));
+    c.pending.set_auth(n.clone(), Some(e));
 }
 
 fn answer(c: &Ctx<'_>, n: AuthName, e: AuthEntry) -> Res<CommandOutcome> {
@@ -405,6 +405,6 @@ fn rm(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     if n == c.session.principal.who.name {
         tracing::warn!(entity = %n, "an entity removes its own key");
     }
-    c.pending.auth.insert(n, None);
+    c.pending.set_auth(n, None);
     committed("updated")
 }

@@ -56,7 +56,7 @@ fn set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     if key == rehearse::steps::KEY {
         return refuse(errno::EPERM, "this key belongs to `belemnite rehearse --apply`");
     }
-    c.pending.kv.insert(key.clone(), Some(val));
+    c.pending.set_kv(key.clone(), Some(val));
     committed(format!("set {key}"))
 }
 
@@ -69,7 +69,7 @@ fn rm(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     if key == rehearse::steps::KEY && rehearse::steps::record_of(c.state).is_ok() {
         return refuse(errno::EPERM, "a change is open: use `belemnite rehearse commit` or `undo`");
     }
-    c.pending.kv.insert(key, None);
+    c.pending.set_kv(key, None);
     committed("key deleted")
 }
 

@@ -140,7 +140,7 @@ fn set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     if c.pending.config(c.state, &key) == Some(value.as_str()) && c.state.config.values.get(&key) == Some(&value) {
         return super::done(note);
     }
-    c.pending.config.insert(key, Some(value));
+    c.pending.set_config(key, Some(value));
     committed(note)
 }
 
@@ -185,7 +185,7 @@ fn rm(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     if c.pending.config(c.state, &key).is_none() {
         return super::done("");
     }
-    c.pending.config.insert(key, None);
+    c.pending.set_config(key, None);
     committed("")
 }
 
@@ -341,7 +341,7 @@ fn assimilate(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
                 let key = ConfigKey { who: section.clone(), name: k };
                 // Values that the database already has take precedence, as in Ceph.
                 if c.pending.config(c.state, &key).is_none() {
-                    c.pending.config.insert(key, Some(v));
+                    c.pending.set_config(key, Some(v));
                     taken = true;
                 }
             }
@@ -361,7 +361,7 @@ fn assimilate(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     if !taken {
         return Ok(out);
     }
-    c.pending.config_reason = "assimilate-conf".into();
+    c.pending.set_config_reason("assimilate-conf".into());
     Ok(CommandOutcome { when: super::When::Committed, ..out })
 }
 
@@ -443,8 +443,7 @@ fn reset(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     if change.is_empty() {
         return super::done("");
     }
-    c.pending.config = change;
-    c.pending.config_reason = format!("reset to {to}");
+    c.pending.replace_config(change, format!("reset to {to}"));
     committed("")
 }
 

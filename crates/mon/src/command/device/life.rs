@@ -208,7 +208,7 @@ fn set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     if let Some(wear) = had.as_ref().and_then(Life::of).and_then(|l| l.wear) {
         v["wear_level"] = wear.to_string().into();
     }
-    c.pending.kv.insert(key, Some(v.to_string().into()));
+    c.pending.set_kv(key, Some(v.to_string().into()));
     committed("")
 }
 
@@ -217,7 +217,7 @@ fn remove(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let Some(had) = c.pending.kv(c.state, &key).cloned() else { return done("") };
     let wear = Life::of(&had).and_then(|l| l.wear);
     let left = wear.map(|w| json!({"wear_level": w.to_string()}).to_string().into());
-    c.pending.kv.insert(key, left);
+    c.pending.set_kv(key, left);
     committed("")
 }
 
@@ -254,7 +254,7 @@ fn metrics(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 
 fn monitoring(c: &mut Ctx<'_>, on: bool) -> Res<CommandOutcome> {
     let key = ConfigKey { who: "mgr".into(), name: format!("{OPTIONS}enable_monitoring") };
-    c.pending.config.insert(key, Some(if on { "true" } else { "false" }.to_owned()));
+    c.pending.set_config(key, Some(if on { "true" } else { "false" }.to_owned()));
     committed("")
 }
 

@@ -46,7 +46,7 @@ fn run(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             (AuthEntry { caps: merged, ..e }, format!("updated caps for {entity}"))
         }
     };
-    c.pending.auth.insert(entity.clone(), Some(entry.clone()));
+    c.pending.set_auth(entity.clone(), Some(entry.clone()));
     let out = super::super::auth::keyring(c, &[(entity, entry)])?;
     Ok(CommandOutcome { rs: note, when: When::Committed, ..out })
 }

@@ -47,7 +47,7 @@ pub(super) fn all(state: &ClusterState, now: Now) -> Checks {
     super::fs_checks::add(&mut a, state);
     super::size_checks::add(&mut a, state);
     daemons(&mut a, state, now);
-    for (code, c) in &state.separate_mgr.checks {
+    for (code, c) in state.separate_mgr.checks() {
         let severity = if c.severity == 0 { Severity::Err } else { Severity::Warn };
         let detail = c.detail.iter().map(|d| d.0.clone()).collect();
         let check = Check { severity, summary: c.summary.0.clone(), detail, count: c.count };
@@ -146,8 +146,8 @@ fn keys(a: &mut Adder, state: &ClusterState, now: Now) {
 fn cut_links(a: &mut Adder, state: &ClusterState) {
     let apart = |x: &dyn std::fmt::Display, y: &str| format!("{x} and {y} do not reach each other");
     let cuts = &state.osds.cuts;
-    let open = cuts.open.iter().map(|(x, y)| format!("{}; both are in service", apart(x, &y.to_string())));
-    let out = cuts.out.iter().filter(|(o, _)| state.osdmap.is_down(**o));
+    let open = cuts.open().iter().map(|(x, y)| format!("{}; both are in service", apart(x, &y.to_string())));
+    let out = cuts.out().iter().filter(|(o, _)| state.osdmap.is_down(**o));
     let out = out.map(|(o, peers)| format!("{}; {o} is out of service until they do", apart(o, &names(peers))));
     a.add_some("OSD_LINK_CUT", Severity::Warn, "links between osds are cut", open.chain(out).collect());
 }

@@ -286,18 +286,18 @@ fn mute(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             return Err(Refused::new(errno::ENOENT, format!("health alert {code} is not currently raised")));
         }
     };
-    c.pending.mutes.insert(code, Some(Mute { until, sticky, summary, count }));
+    c.pending.mute(code, Mute { until, sticky, summary, count });
     committed("")
 }
 
 fn unmute(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     match c.args.opt("code") {
         Some(code) => {
-            c.pending.mutes.insert(code, None);
+            c.pending.unmute(code);
         }
         None => {
             let all: Vec<String> = c.state.mutes.keys().chain(c.pending.mutes.keys()).cloned().collect();
-            c.pending.mutes.extend(all.into_iter().map(|k| (k, None)));
+            all.into_iter().for_each(|code| c.pending.unmute(code));
         }
     }
     committed("")

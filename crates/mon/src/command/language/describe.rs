@@ -28,7 +28,7 @@ fn descriptions(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let mut all = sig::descriptions(list.map(|(s, c)| (s, Cmd { flags: c.flags & !hidden, ..*c })));
     if !tell && c.state.options.external_mgr {
         let known: BTreeSet<&str> = commands().map(|(s, _)| s.prefix.as_str()).collect();
-        let more = c.state.separate_mgr.commands.iter().filter(|(words, _)| !known.contains(words.as_str()));
+        let more = c.state.separate_mgr.commands().iter().filter(|(words, _)| !known.contains(words.as_str()));
         for (i, (_, m)) in more.enumerate() {
             all.put(
                 // After those of the program.

@@ -120,7 +120,7 @@ fn detail(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 
 fn set_option(c: &mut Ctx<'_>, name: &str, value: &str) -> Res<CommandOutcome> {
     let key = ConfigKey { who: "mgr".into(), name: format!("mgr/balancer/{name}") };
-    c.pending.config.insert(key, Some(value.to_owned()));
+    c.pending.set_config(key, Some(value.to_owned()));
     let effects = vec![CommandEffect::Balancer(BalancerChange::Wake)];
     Ok(CommandOutcome { effects, ..CommandOutcome::committed("") })
 }

@@ -159,7 +159,7 @@ fn post(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             format!("{CRASHES_MAX} crashes are recorded: remove some with 'ceph crash prune'"),
         );
     }
-    c.pending.kv.insert(key, Some(c.input.clone()));
+    c.pending.set_kv(key, Some(c.input.clone()));
     committed("")
 }
 
@@ -168,7 +168,7 @@ fn rm(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     if c.pending.kv(c.state, &key).is_none() {
         return done("");
     }
-    c.pending.kv.insert(key, None);
+    c.pending.set_kv(key, None);
     committed("")
 }
 
@@ -180,7 +180,7 @@ fn prune(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     if old.is_empty() {
         return done("");
     }
-    c.pending.kv.extend(old.into_iter().map(|k| (k, None)));
+    old.into_iter().for_each(|k| c.pending.set_kv(k, None));
     committed("")
 }
 
@@ -189,7 +189,7 @@ fn set_aside(c: &mut Ctx<'_>, id: &str, mut report: Value) {
     if let Some(m) = report.as_object_mut() {
         m.insert("archived".into(), zulu(c.now.wall).into());
     }
-    c.pending.kv.insert(format!("{PREFIX}{id}"), Some(report.to_string().into()));
+    c.pending.set_kv(format!("{PREFIX}{id}"), Some(report.to_string().into()));
 }
 
 fn archive(c: &mut Ctx<'_>) -> Res<CommandOutcome> {

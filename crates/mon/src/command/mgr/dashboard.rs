@@ -38,7 +38,7 @@ const PEM_MAX: usize = 64 << 10;
 /// Removes the certificate; the console makes a new one when it misses it.
 fn create(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     for key in [CERTIFICATE, PRIVATE_KEY] {
-        c.pending.kv.insert(key.to_owned(), None);
+        c.pending.set_kv(key.to_owned(), None);
     }
     committed("Self-signed certificate created")
 }
@@ -55,6 +55,6 @@ fn set(c: &mut Ctx<'_>, key: &str, word: &str) -> Res<CommandOutcome> {
     if !is_pem {
         return invalid(format!("the input is no PEM with `{word}`, or has more than {PEM_MAX} bytes"));
     }
-    c.pending.kv.insert(key.to_owned(), Some(input));
+    c.pending.set_kv(key.to_owned(), Some(input));
     committed(if key == CERTIFICATE { "SSL certificate updated" } else { "SSL certificate key updated" })
 }

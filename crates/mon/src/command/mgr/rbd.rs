@@ -155,7 +155,7 @@ fn switch(c: &mut Ctx<'_>, on: bool) -> Res<CommandOutcome> {
         return plain(format!("progress already {word}!\n"));
     }
     let key = ConfigKey { who: "mgr".into(), name: PROGRESS.into() };
-    c.pending.config.insert(key, Some(if on { "true" } else { "false" }.to_owned()));
+    c.pending.set_config(key, Some(if on { "true" } else { "false" }.to_owned()));
     committed(format!("progress {word}"))
 }
 

@@ -51,7 +51,7 @@ fn feature_set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         return done(format!("{rs} feature 'mon_feature_t([{name}])' already set on monmap"));
     }
     m.persistent_features |= 1 << i;
-    c.pending.monmap = Some(m);
+    c.pending.set_monmap(m);
     committed(rs)
 }
 
@@ -76,7 +76,7 @@ fn strategy(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     if !m.may_be_led() {
         return invalid("all monitors are disallowed leaders: allow one first");
     }
-    c.pending.monmap = Some(m);
+    c.pending.set_monmap(m);
     committed("")
 }
 
@@ -101,7 +101,7 @@ fn disallow(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     if !m.may_be_led() {
         return invalid(format!("mon.{name} is the only remaining allowed leader!"));
     }
-    c.pending.monmap = Some(m);
+    c.pending.set_monmap(m);
     committed("")
 }
 
@@ -110,6 +110,6 @@ fn allow(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     if !m.disallowed_leaders.remove(&name) {
         return done(format!("mon.{name} is already allowed"));
     }
-    c.pending.monmap = Some(m);
+    c.pending.set_monmap(m);
     committed("")
 }

@@ -29,7 +29,7 @@ fn write(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     while msg.len() > LINE_MAX {
         msg.pop();
     }
-    c.pending.log.push(LogEntry {
+    c.pending.add_log(LogEntry {
         name: c.session.principal.who.name.clone(),
         rank: c.session.entity,
         addrs: c.session.addrs.clone(),

@@ -277,7 +277,7 @@ fn rm(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         return invalid(format!("error: mon.{name} is the only remaining allowed leader; allow another one first"));
     }
     let left = m.mons.len();
-    c.pending.monmap = Some(m);
+    c.pending.set_monmap(m);
     committed(format!("removing mon.{name}, there will be {left} monitors"))
 }
 
@@ -304,7 +304,7 @@ fn add(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     }
     let rs = format!("adding mon.{name} at {public_addrs}");
     m.add(MonInfo { name, public_addrs, crush_loc, ..MonInfo::default() });
-    c.pending.monmap = Some(m);
+    c.pending.set_monmap(m);
     committed(rs)
 }
 
@@ -367,7 +367,7 @@ fn set_addrs(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     }
     let moves = own.public_addrs.msgr2() != addrs.msgr2();
     own.public_addrs = addrs;
-    c.pending.monmap = Some(m);
+    c.pending.set_monmap(m);
     committed(if moves { format!("restart mon.{name}, which then listens at its new address") } else { String::new() })
 }
 

@@ -115,7 +115,7 @@ pub(in crate::command) fn metadata(c: &Ctx<'_>, kind: &str) -> Vec<(String, Meta
             })
             .collect(),
         "mgr" if !c.state.mgrmap.active_name.is_empty() => {
-            let mut m = if c.state.options.external_mgr { c.state.separate_mgr.metadata.clone() } else { own() };
+            let mut m = if c.state.options.external_mgr { c.state.separate_mgr.metadata().clone() } else { own() };
             m.insert("addrs".into(), c.state.mgrmap.active_addrs.to_string());
             vec![(c.state.mgrmap.active_name.clone(), m)]
         }

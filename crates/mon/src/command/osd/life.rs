@@ -204,7 +204,7 @@ fn forget(c: &mut Ctx<'_>, o: OsdId) {
     let bits = c.map().state(o);
     set_state(c, o, bits, false);
     c.inc().new_uuid.insert(o, Uuid::ZERO);
-    c.pending.osd_metadata.insert(o, None);
+    c.pending.set_osd_metadata(o, None);
 }
 
 pub(in crate::command) fn existing(c: &mut Ctx<'_>) -> Res<OsdId> {
@@ -347,7 +347,7 @@ fn new(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             None => {
                 let caps = [("mgr", "allow profile osd"), ("mon", "allow profile osd"), ("osd", "allow *")];
                 let caps: BTreeMap<String, String> = caps.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
-                c.pending.auth.insert(name, Some(AuthEntry { key, pending_key: None, caps }));
+                c.pending.set_auth(name, Some(AuthEntry { key, pending_key: None, caps }));
                 changed = true;
             }
         }
@@ -471,7 +471,7 @@ fn drop_keys(c: &mut Ctx<'_>, o: OsdId) {
     if u != Uuid::ZERO {
         lockbox::remove(c, u);
     }
-    c.pending.auth.insert(AuthName { kind: EntityKind::OSD, id: o.0.to_string() }, None);
+    c.pending.set_auth(AuthName { kind: EntityKind::OSD, id: o.0.to_string() }, None);
 }
 
 fn destroy(c: &mut Ctx<'_>, confirmed: bool) -> Res<CommandOutcome> {

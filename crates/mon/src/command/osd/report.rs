@@ -63,7 +63,7 @@ fn note(c: &mut Ctx<'_>, o: OsdId, key: &str, reason: &str) -> bool {
     if was.as_deref().unwrap_or_default() == reason {
         return false;
     }
-    c.pending.osd_metadata.insert(o, Some(m));
+    c.pending.set_osd_metadata(o, Some(m));
     true
 }
 

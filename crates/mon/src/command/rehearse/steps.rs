@@ -151,8 +151,8 @@ fn apply(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         return invalid(format!("the change does not apply: {e}"));
     }
     *c.inc() = change;
-    c.pending.log.extend(log);
-    c.pending.kv.insert(KEY.into(), Some(Bytes::from(text)));
+    log.into_iter().for_each(|line| c.pending.add_log(line));
+    c.pending.set_kv(KEY.into(), Some(Bytes::from(text)));
     let n = plan.pgs.values().filter(|k| k.hold.is_some()).count();
     note(c, format!("rehearse: {by} applies '{}' and holds {n} placement groups where they are", plan.command));
     Ok(with_claim(by, CommandOutcome::committed(rs)))
@@ -178,7 +178,7 @@ fn changed(c: &mut Ctx<'_>) -> Res<(Incremental, Vec<crate::state::log::LogEntry
     if o.rc < 0 {
         return Err(Refused::new(o.rc, o.rs));
     }
-    let log = std::mem::take(&mut pending.log);
+    let log = pending.take_log();
     let Some(inc) = pending.take_inc() else { return invalid(format!("nothing would change: {}", o.rs)) };
     if !pending.is_empty() || !o.effects.is_empty() || !matches!(o.when, When::Now | When::Committed) {
         return refuse(errno::EOPNOTSUPP, no_way_back("it changes more than the OSD map"));
@@ -318,7 +318,7 @@ fn undo(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         Err(e) => return invalid(format!("the way back does not apply: {e}")),
     }
     *c.inc() = Incremental { encode_features: 0, ..inc };
-    c.pending.kv.insert(KEY.into(), None);
+    c.pending.set_kv(KEY.into(), None);
     note(c, format!("rehearse: '{}' is undone", r.command));
     Ok(with_claim(String::new(), CommandOutcome::committed(format!("'{}' is undone", r.command))))
 }
@@ -339,7 +339,7 @@ fn commit(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         let x = cluster::osdmap::OsdXinfo { old_weight: weight, ..map.xinfo(o) };
         c.inc().new_xinfo.insert(o, x);
     }
-    c.pending.kv.insert(KEY.into(), None);
+    c.pending.set_kv(KEY.into(), None);
     note(c, format!("rehearse: '{}' is committed", r.command));
     committed(format!("'{}' is committed", r.command))
 }

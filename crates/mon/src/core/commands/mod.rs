@@ -256,13 +256,13 @@ impl MonCore {
                     }
                 }
                 CommandEffect::ScrubState => self.scrub_state(conn),
-                CommandEffect::ForgetPool(p) => self.state.mgr.stats.forget_pool(p),
-                CommandEffect::Settings(s) => {
-                    self.state.options.settings = *s;
-                    self.state.options.apply_settings();
-                }
-                CommandEffect::Balancer(b) => self.state.mgr.balancer.change(b, self.now),
-                CommandEffect::Rehearsal(by) => self.state.mgr.rehearsal.take(by, self.now),
+                CommandEffect::ForgetPool(p) => self.state.mgr_mut().stats.forget_pool(p),
+                CommandEffect::Settings(s) => self.state.change_options(|o| {
+                    o.settings = *s;
+                    o.apply_settings();
+                }),
+                CommandEffect::Balancer(b) => self.state.mgr_mut().balancer.change(b, self.now),
+                CommandEffect::Rehearsal(by) => self.state.mgr_mut().rehearsal.take(by, self.now),
                 // `delegate` has already taken the job.
                 CommandEffect::Job(_) => {}
                 CommandEffect::Restart => self.effects.push(Effect::Stop("asked to by a command".into())),

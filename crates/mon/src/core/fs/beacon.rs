@@ -205,7 +205,7 @@ impl MonCore {
         };
         map::insert(e.map_mut(), info);
         if !m.sys_info.is_empty() {
-            self.pending.mds_metadata.insert(m.global_id, Some(crate::core::osd::bounded_metadata(m.sys_info.clone())));
+            self.pending.set_mds_metadata(m.global_id, Some(crate::core::osd::bounded_metadata(m.sys_info.clone())));
         }
         self.mds_watch.heard(m.global_id, session, self.now.mono);
         Outcome::Committed
@@ -267,7 +267,7 @@ impl MonCore {
     fn note_health(&mut self, info: &MdsInfo, health: &MdsHealth) {
         let metrics: Vec<MdsHealthMetric> = health.metrics.iter().take(MAX_METRICS).map(bounded).collect();
         let still: BTreeSet<u16> = metrics.iter().map(|m| m.kind).collect();
-        let old = self.state.fs.health.insert(info.global_id, MdsHealth { metrics }).unwrap_or_default();
+        let old = self.state.set_mds_health(info.global_id, MdsHealth { metrics });
         let gone: BTreeMap<u16, &MdsHealthMetric> =
             old.metrics.iter().filter(|m| !still.contains(&m.kind)).map(|m| (m.kind, m)).collect();
         for m in gone.values().take(MAX_CLEARED) {

@@ -84,9 +84,7 @@ impl MonCore {
     /// Marks daemons without recent beacons as laggy and replaces them.
     fn forget_silent(&mut self) {
         let (heard, silent) = self.mds_watch.check(&self.state.fs.map, &self.state.options.mds, self.now.mono);
-        self.state.fs.health.retain(|g, _| self.state.fs.map.mds_roles.contains_key(g));
-        let map = &self.state.fs.map;
-        self.state.mgr.keep_mds(|n| map.daemon_by_name(n).is_some());
+        self.state.forget_gone_mds();
         let wall = self.now.wall;
         let mut e = self.fs_edit();
         for gid in silent {

@@ -76,15 +76,14 @@ impl MonCore {
     /// Takes the commands of the active manager.
     pub(in crate::core) fn take_mgr_commands(&mut self, all: &[MonCommand]) {
         if !all.is_empty() {
-            self.state.separate_mgr.commands = offered(all);
+            self.state.separate_mgr_mut().offers(offered(all));
         }
     }
 
     /// True once after the start, if the manager that was active before has not told its commands to this process: it
     /// tells them when the map no longer shows it as available.
     pub(in crate::core) fn asks_for_mgr_commands(&mut self) -> bool {
-        let mgr = &mut self.state.separate_mgr;
-        mgr.commands.is_empty() && std::mem::take(&mut mgr.is_to_be_asked)
+        self.state.separate_mgr_mut().take_question()
     }
 
     /// Passes a command on to the separate manager. Returns false if it is the monitor's own.
@@ -107,7 +106,7 @@ impl MonCore {
             }
             Err(_) => {
                 let Some(words) = command::words_of(text) else { return false };
-                let Some(c) = self.state.separate_mgr.commands.get(&words) else { return false };
+                let Some(c) = self.state.separate_mgr.commands().get(&words) else { return false };
                 prefix = words;
                 let need = Need::from_perm(&c.perm);
                 let may = info.principal.allows_command(&c.module, &prefix, &BTreeMap::new(), need);

@@ -103,7 +103,7 @@ impl MonCore {
             return;
         }
         for (key, value) in values {
-            self.pending.kv.insert(key.to_owned(), Some(value));
+            self.pending.set_kv(key.to_owned(), Some(value));
         }
     }
 
@@ -162,7 +162,7 @@ impl MonCore {
         let (gid, addr) = (s.principal.who.global_id, s.addrs.0.first().copied().unwrap_or_default());
         if let Some((metadata, status)) = &m.service_daemon {
             let d = Daemon { service: &daemon.0, name: &daemon.1, gid };
-            if self.state.mgr.open_service(d, addr, metadata, status, self.now.wall) {
+            if self.state.mgr_mut().open_service(d, addr, metadata, status, self.now.wall) {
                 self.publish_servicemap();
             }
         }
@@ -198,7 +198,7 @@ impl MonCore {
             return;
         }
         let d = Daemon { service: &daemon.0, name: &daemon.1, gid };
-        if self.state.mgr.close_service(d, self.now.wall) {
+        if self.state.mgr_mut().close_service(d, self.now.wall) {
             self.publish_servicemap();
         }
     }
@@ -232,7 +232,7 @@ impl MonCore {
             }
             (None, None) => return,
         };
-        self.state.mgr.report(from, c, m, self.now);
+        self.state.mgr_mut().report(from, c, m, self.now);
     }
 
     fn pg_stats(&mut self, c: ConnKey, m: &MPgStats) {
@@ -241,7 +241,7 @@ impl MonCore {
             return;
         }
         let map = std::sync::Arc::clone(&self.state.osdmap);
-        self.state.mgr.pg_stats(osd, m, &map, self.now);
+        self.state.mgr_mut().pg_stats(osd, m, &map, self.now);
     }
 
     fn is_known(&self, osd: OsdId) -> bool {
@@ -270,7 +270,7 @@ impl MonCore {
         let map = self.pending.mgrmap(&self.state).clone();
         let mut next = MgrMap { ..map.clone() };
         if map.active_gid == m.gid || map.active_gid == 0 {
-            self.state.separate_mgr.metadata = m.metadata;
+            self.state.separate_mgr_mut().set_metadata(m.metadata);
         }
         if map.active_gid == m.gid {
             self.take_mgr_commands(&m.command_descs);
@@ -285,8 +285,7 @@ impl MonCore {
             self.mgr_watch.heard(self.now.mono);
         } else if map.active_gid == 0 || (map.active_name == m.name && !m.available) {
             // It tells its commands once it is available.
-            self.state.separate_mgr.is_to_be_asked = false;
-            self.state.separate_mgr.commands.clear();
+            self.state.separate_mgr_mut().begins();
             next.active_gid = m.gid;
             next.active_name = m.name.clone();
             next.active_addrs = m.server_addrs;
@@ -341,7 +340,7 @@ impl MonCore {
             .into(),
             channel: "cluster".to_owned(),
         };
-        self.state.log.skip();
+        self.state.skip_log_line();
         self.publish_log(&[line]);
     }
 
@@ -353,9 +352,8 @@ impl MonCore {
         let now = self.now.mono;
         if self.mgr_watch.is_silent(now) && self.state.mgrmap.active_gid != 0 {
             self.mgr_watch.forget();
-            self.state.mgr.stats.drop_digest();
-            self.state.separate_mgr.checks.clear();
-            self.state.separate_mgr.commands.clear();
+            self.state.mgr_mut().stats.drop_digest();
+            self.state.separate_mgr_mut().is_gone();
             let name = self.state.mgrmap.active_name.clone();
             let wall = self.now.wall;
             let next = self.pending.mgrmap_mut(&self.state);
@@ -392,8 +390,8 @@ impl MonCore {
         if !self.state.options.external_mgr || m.gid != self.state.mgrmap.active_gid {
             return;
         }
-        self.state.separate_mgr.checks.clone_from(&m.health_checks.checks);
-        match self.state.mgr.take_digest(m, self.now) {
+        self.state.separate_mgr_mut().set_checks(&m.health_checks.checks);
+        match self.state.mgr_mut().take_digest(m, self.now) {
             Ok(true) => self.publish_servicemap(),
             Ok(false) => {}
             Err(e) => self.close(c, e.to_string()),

@@ -14,26 +14,26 @@ use wire::types::{PerfMetricQuery, mds_state};
 impl MonCore {
     /// Adds a query, which all OSDs get.
     pub fn add_perf_query(&mut self, q: PerfMetricQuery) {
-        if self.state.mgr.add_query(q) {
+        if self.state.mgr_mut().add_query(q) {
             self.configure_all(EntityKind::OSD);
         }
     }
 
     /// Removes a query.
     pub fn remove_perf_query(&mut self, q: &PerfMetricQuery) {
-        if self.state.mgr.remove_query(q) {
+        if self.state.mgr_mut().remove_query(q) {
             self.configure_all(EntityKind::OSD);
         }
     }
 
     /// Takes the reports of OSDs for a query since the last call.
     pub fn take_perf(&mut self, q: &PerfMetricQuery) -> Reported {
-        self.state.mgr.take_reports(q)
+        self.state.mgr_mut().take_reports(q)
     }
 
     /// Replaces the queries of all MDS daemons by these, and sends them even if they are unchanged.
     pub fn ask_mds(&mut self, queries: Vec<PerfMetricQuery>) {
-        self.state.mgr.ask_mds(queries);
+        self.state.mgr_mut().ask_mds(queries);
         self.configure_all(EntityKind::MDS);
     }
 

@@ -40,7 +40,7 @@ impl MonCore {
         if let Some(why) = self.cannot_work_with(osd, &m) {
             return self.refuse_foreign(osd, why);
         }
-        self.state.refused.foreign.remove(&osd);
+        self.state.osd_fits(osd);
         if map.is_up(osd) {
             // Another instance boots: the next epoch shows the OSD down, then this message is handled again.
             self.mark_down(osd);
@@ -60,7 +60,7 @@ impl MonCore {
     /// two maps; `belemnite state advance` and a start of the monitor end that.
     fn refuse_ahead(&mut self, osd: OsdId, newest: Epoch) {
         let ours = self.state.osdmap.epoch;
-        if self.state.refused.ahead.insert(osd, newest) == Some(newest) {
+        if !self.state.osd_is_ahead(osd, newest) {
             return;
         }
         let text = format!(
@@ -90,7 +90,7 @@ impl MonCore {
         let text = format!("disallowing boot of {osd}: {why}");
         tracing::error!("mon: {text}");
         self.pending.log(&self.state, self.now, Prio::ERROR, "cluster", text);
-        self.state.refused.foreign.insert(osd, why);
+        self.state.osd_is_foreign(osd, why);
     }
 
     fn check_boot(&self, osd: OsdId, c: ConnKey, m: &MOsdBoot) -> Result<(), String> {
@@ -182,7 +182,7 @@ impl MonCore {
         }
         let metadata = bounded_metadata(m.metadata);
         if self.state.osds.metadata.get(&osd) != Some(&metadata) {
-            self.pending.osd_metadata.insert(osd, Some(metadata));
+            self.pending.set_osd_metadata(osd, Some(metadata));
         }
         self.pending.log(&self.state, now, Prio::INFO, "cluster", log_line);
         self.liveness.forget_beacon(osd);

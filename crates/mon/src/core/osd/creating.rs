@@ -10,7 +10,7 @@
 //!  2. Targets exist only for waiting PGs.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::{Bound, RangeInclusive};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use base::{Epoch, OsdId, PgId, PoolId, ShardId, SpgId};
@@ -20,7 +20,6 @@ use wire::msg::MOsdPgCreate2;
 use wire::types::{CompactInterval, PastIntervals, PgCreateExtra, PgCreateStamp, PgHistory, PgShard, PiCompactRep};
 
 use super::super::MonCore;
-use crate::state::records::CreatingPool;
 use crate::state::{ConnKey, CreatingPg};
 
 /// Most PGs in a message.
@@ -81,10 +80,6 @@ impl CreatingTargets {
     }
 }
 
-fn of_pool(pool: PoolId) -> RangeInclusive<PgId> {
-    PgId { pool, seed: 0 }..=PgId { pool, seed: u32::MAX }
-}
-
 /// The shards of a set, as an interval records them.
 fn shards(map: &OsdMap, pg: PgId, set: &[OsdId]) -> BTreeSet<PgShard> {
     let erasure = map.pool(pg.pool).is_some_and(|p| p.is_erasure());
@@ -96,17 +91,9 @@ fn shards(map: &OsdMap, pg: PgId, set: &[OsdId]) -> BTreeSet<PgShard> {
 }
 
 impl MonCore {
-    /// Sets the PGs of a pool that wait, from its record after a commit. A queue only shrinks once its pool exists.
-    pub(in super::super) fn set_creating(&mut self, pool: PoolId, queue: Option<&CreatingPool>) {
-        let mut before = self.state.osds.creating.range(of_pool(pool)).map(|(pg, _)| *pg).peekable();
-        if let (None, Some(q)) = (before.peek(), queue) {
-            return q.add_to(pool, &mut self.state.osds.creating);
-        }
-        let gone: Vec<PgId> = before.filter(|pg| !queue.is_some_and(|q| q.waits(pg.seed))).collect();
-        for pg in gone {
-            self.state.osds.creating.remove(&pg);
-            self.creating_targets.unlink(pg);
-        }
+    /// Notes that a PG no longer waits for its creation.
+    pub(in super::super) fn no_longer_creating(&mut self, pg: PgId) {
+        self.creating_targets.unlink(pg);
     }
 
     /// The pools with waiting PGs.

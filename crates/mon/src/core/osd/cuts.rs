@@ -75,10 +75,7 @@ impl MonCore {
         let grace = self.state.options.osds.heartbeat_grace + PATIENCE;
         let up = |o: &OsdId| map.is_up(*o);
         let links: BTreeSet<_> = self.failures.links(grace, self.now.wall).filter(|(a, b)| up(a) && up(b)).collect();
-        self.state.osds.cuts.out.retain(|o, _| map.exists(*o) && map.is_down(*o));
-        if links != self.state.osds.cuts.open {
-            self.state.osds.cuts.open.clone_from(&links);
-        }
+        self.state.cuts_mut().update(&links, &map);
         let Some((osd, peers)) = choose(&self.state, &links).filter(|_| !acts(Bug::IgnoreCutLinks)) else { return };
         if !self.may_mark_down(osd) {
             return;
@@ -89,8 +86,7 @@ impl MonCore {
                 "{osd} is taken out of service: it and {names} do not reach each other, but both reach the monitors"
             );
             self.pending.log(&self.state, self.now, Prio::WARN, "cluster", text);
-            self.state.osds.cuts.open.retain(|(a, b)| *a != osd && *b != osd);
-            self.state.osds.cuts.out.insert(osd, peers);
+            self.state.cuts_mut().take_out(osd, peers);
         }
         for (conn, epoch) in self.failures.resolve(osd) {
             self.maps_after_commit(conn, Epoch(epoch));

@@ -115,7 +115,7 @@ impl MonCore {
             return;
         }
         if self.state.osds.creating.contains_key(&m.pgid) {
-            self.pending.created_pgs.push(m.pgid);
+            self.pending.pg_created(m.pgid);
         }
     }
 

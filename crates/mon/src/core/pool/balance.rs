@@ -31,9 +31,9 @@ impl MonCore {
         if self.state.options.external_mgr {
             return;
         }
-        let mut b = std::mem::take(&mut self.state.mgr.balancer);
+        let mut b = std::mem::take(&mut self.state.mgr_mut().balancer);
         self.run_balance(&mut b);
-        self.state.mgr.balancer = b;
+        self.state.mgr_mut().balancer = b;
     }
 
     fn run_balance(&mut self, b: &mut Balancer) {

@@ -7,20 +7,18 @@
 //!     them. If they name another transaction, the core submits its own once more; it cannot take effect twice.
 //!  3. Answers and maps that wait for the commit are sent after it, in the order of their requests.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
+use base::errno;
 use base::planted::{Bug, acts};
-use base::{AuthName, errno};
 use state::{Op, Outcome, StateError, Txn, Write};
 use wire::Decode;
-use wire::types::MgrMap;
 
+use super::Inflight;
 use super::batch::Parts;
 use super::waiter::Waiter;
-use super::{CONFIG_HISTORY_KEEP, NewMap};
 use crate::core::{Effect, MonCore};
 use crate::state::records::{Bounds, key, value};
-use crate::state::{AuthEntry, ConfigChange, Pending};
 
 /// The transactions of a proposal, and their progress.
 pub(in crate::core) struct Attempt {
@@ -103,7 +101,7 @@ impl MonCore {
         a.token = 0;
         if let Err(e) = &result {
             tracing::error!("mon: the state store failed a proposal: {e}");
-            self.state.store.error = Some(e.to_string());
+            self.state.store_failed(e.to_string());
         }
         let mut done = None;
         match (a.step, result) {
@@ -159,7 +157,7 @@ impl MonCore {
     /// Handles a proposal of which nothing took effect: its clients get an error.
     fn commit_failed(&mut self, e: &StateError) {
         let Some(lost) = self.writer.take() else { return };
-        if lost.changes.global_id_end.is_some() {
+        if lost.durable.changes.global_id_end.is_some() {
             self.credentials.ids().refused();
         }
         let text = format!("nothing was changed: {e}");
@@ -170,40 +168,38 @@ impl MonCore {
     /// Handles a durable proposal: updates the state in memory, runs the waiters and notifies subscribers.
     fn committed(&mut self) {
         let Some(done) = self.writer.take() else { return };
-        let (map_changed, awaited) = (done.map.is_some(), done.brings_up() || done.takes_down());
+        let awaited = done.brings_up() || done.takes_down();
         let took = self.now.mono.since(done.started);
         self.writer.count(took);
-        self.state.store.committed(took, self.now.mono);
-        for (pool, queue) in done.creating {
-            self.set_creating(pool, queue.as_ref());
+        let Inflight { durable: d, waiters, .. } = done;
+        let (fs_changed, config_changed) = (d.fsmap.is_some(), !d.config.is_empty());
+        let (monmap_changed, mgr_changed) = (d.changes.monmap.is_some(), d.changes.mgrmap.is_some());
+        let (log, kv) = (d.log.clone(), d.changes.kv.clone());
+        let (service_keys, global_id_end) = (d.changes.service_keys.clone(), d.changes.global_id_end);
+        let replaced = self.state.commit(d, took, self.now);
+        for pg in replaced.created {
+            self.no_longer_creating(pg);
         }
-        for (pool, snaps) in done.purged {
-            self.state.osds.purged_snaps.entry(pool).or_default().union_of(&snaps);
+        let map_changed = replaced.map.is_some();
+        if let Some((old, inc)) = replaced.map {
+            self.after_map_change(&old, &inc);
         }
-        if let Some(m) = done.map {
-            self.take_up_osdmap(m);
+        if let Some(k) = service_keys {
+            self.credentials.set_keys(k);
         }
-        if done.oldest != self.state.history.oldest {
-            self.state.history.trim(done.oldest);
+        if let Some(end) = global_id_end {
+            self.credentials.ids().granted(end);
         }
-        let config_changed = !done.config.is_empty();
-        let mut c = done.changes;
-        let fs_changed = done.fsmap.is_some();
-        self.take_up_fs(&mut c, done.fsmap);
-        self.take_up_config(done.config, &c);
-        let entities = self.take_up_auth(std::mem::take(&mut c.auth));
-        let (monmap_changed, mgr_changed) = (c.monmap.is_some(), c.mgrmap.is_some());
-        self.take_up_records(&mut c);
-        for line in &done.log {
-            self.intake.log_known.keep(line);
-            self.state.log.push(line.clone());
+        log.iter().for_each(|line| self.intake.log_known.keep(line));
+        if monmap_changed {
+            self.publish_monmap();
         }
         if fs_changed {
             // An MDS gets the map before the answer to the beacon that led to it.
             self.publish_fsmap();
         }
-        self.run_waiters(done.waiters);
-        for (name, old) in entities {
+        self.run_waiters(waiters);
+        for (name, old) in replaced.entities {
             self.entity_changed(&name, old.as_ref());
         }
         if map_changed {
@@ -218,11 +214,11 @@ impl MonCore {
         if config_changed {
             self.publish_config();
         }
-        if !c.kv.is_empty() {
-            self.publish_kv(&c.kv);
+        if !kv.is_empty() {
+            self.publish_kv(&kv);
         }
-        if !done.log.is_empty() {
-            self.publish_log(&done.log);
+        if !log.is_empty() {
+            self.publish_log(&log);
         }
         if fs_changed {
             self.tick_fs();
@@ -232,94 +228,6 @@ impl MonCore {
             return self.effects.push(Effect::Stop("this monitor was removed from the map of monitors".into()));
         }
         self.run_deferred();
-    }
-
-    fn take_up_osdmap(&mut self, m: NewMap) {
-        self.state.history.committed(m.map.epoch, m.inc_blob, m.full_blob, m.checkpoint);
-        for id in &m.inc.old_pools {
-            self.state.osds.purged_snaps.remove(id);
-        }
-        let old = std::mem::replace(&mut self.state.osdmap, m.map);
-        self.state.mgr.stats.sync(&self.state.osdmap, self.now);
-        self.state.mgr.keep_osds(&self.state.osdmap);
-        self.after_map_change(&old, &m.inc);
-    }
-
-    /// Adds, changes or removes entities. Returns their names, each with its earlier entry.
-    fn take_up_auth(&mut self, changes: BTreeMap<AuthName, Option<AuthEntry>>) -> Vec<(AuthName, Option<AuthEntry>)> {
-        let mut entities = Vec::new();
-        for (name, e) in changes {
-            let old = match e {
-                Some(e) => self.state.auth.insert(name.clone(), e),
-                None => self.state.auth.remove(&name),
-            };
-            entities.push((name, old));
-        }
-        entities
-    }
-
-    /// Takes up everything but OSD map, FSMap, configuration and entities. The values of `config-key` stay in `c`.
-    fn take_up_records(&mut self, c: &mut Pending) {
-        if !c.kv.is_empty() {
-            self.state.kv.next_version();
-        }
-        for (k, v) in &c.kv {
-            self.state.kv.set(k.clone(), v.clone());
-        }
-        for (code, m) in std::mem::take(&mut c.mutes) {
-            match m {
-                Some(m) => self.state.mutes.insert(code, m),
-                None => self.state.mutes.remove(&code),
-            };
-        }
-        for (osd, m) in std::mem::take(&mut c.osd_metadata) {
-            match m {
-                Some(m) => self.state.osds.metadata.insert(osd, m),
-                None => self.state.osds.metadata.remove(&osd),
-            };
-        }
-        if let Some(k) = c.service_keys.take() {
-            self.credentials.set_keys(k);
-        }
-        if let Some(end) = c.global_id_end {
-            self.credentials.ids().granted(end);
-        }
-        if let Some(m) = c.monmap.take() {
-            self.take_up_monmap(m);
-        }
-        if let Some(m) = c.mgrmap.take() {
-            self.take_up_mgrmap(m);
-        }
-    }
-
-    fn take_up_monmap(&mut self, m: cluster::MonMap) {
-        self.state.monmap = m;
-        self.publish_monmap();
-    }
-
-    fn take_up_mgrmap(&mut self, m: MgrMap) {
-        self.state.mgrmap = m;
-    }
-
-    fn take_up_config(&mut self, changes: Vec<ConfigChange>, c: &Pending) {
-        if changes.is_empty() {
-            return;
-        }
-        let db = &mut self.state.config;
-        for (k, v) in &c.config {
-            match v {
-                Some(v) => db.values.insert(k.clone(), v.clone()),
-                None => db.values.remove(k),
-            };
-        }
-        for change in changes {
-            db.version = change.version;
-            db.history.push_back(change);
-            if db.history.len() > CONFIG_HISTORY_KEEP {
-                db.history.pop_front();
-            }
-        }
-        self.state.options.apply_central(&self.state.config, &self.state.mon_name);
     }
 
     pub(in crate::core) fn run_waiters(&mut self, waiters: Vec<Waiter>) {

@@ -6,19 +6,13 @@
 
 use base::errno;
 use bytes::Bytes;
-use state::{MAX_KEY, MAX_VALUE};
 
 use super::batch::Batch;
 use super::waiter::Waiter;
 use crate::core::MonCore;
-use crate::state::records::{key, value};
+use crate::state::records::fits;
 use crate::state::{ConnKey, Pending};
 use wire::Message;
-
-/// True if the state store takes the record.
-pub(in crate::core) fn fits(k: &[u8], len: usize) -> bool {
-    k.len() <= MAX_KEY && len <= MAX_VALUE
-}
 
 /// The start of a key, for people.
 fn shown(k: &Bytes) -> String {
@@ -49,21 +43,21 @@ impl MonCore {
     /// refused.
     pub(in crate::core) fn isolate(
         &mut self,
-        mut changes: Pending,
+        mut pending: Pending,
         waiters: Vec<Waiter>,
         mut from: Vec<(ConnKey, Message)>,
         large: &[Bytes],
     ) {
         let what = large.first().map(shown).unwrap_or_default();
-        if changes.global_id_end.is_some() {
+        if pending.global_id_end.is_some() {
             self.credentials.ids().refused();
         }
         self.intake.log_known.proposed();
         match from.len() {
             0 => {
                 tracing::error!(record = what, "mon: leaving out a record that the state store would refuse");
-                changes.leave_out(large);
-                self.pending = changes;
+                pending.leave_out(large);
+                self.pending = pending;
                 self.answers.waiters = waiters;
             }
             1 => {
@@ -96,31 +90,5 @@ impl Batch {
     /// Keys of records that the state store does not take.
     pub(in crate::core) fn too_large(&self) -> Vec<Bytes> {
         self.writes().filter(|(k, v)| !fits(k, v.map_or(0, Bytes::len))).map(|(k, _)| k.clone()).collect()
-    }
-}
-
-impl Pending {
-    /// Removes the records with these keys.
-    fn leave_out(&mut self, large: &[Bytes]) {
-        let keeps = |k: Bytes| !large.contains(&k);
-        self.auth.retain(|n, _| keeps(key::auth(n)));
-        self.kv.retain(|n, _| keeps(key::named(key::KV, n)));
-        self.mutes.retain(|n, _| keeps(key::named(key::MUTE, n)));
-        self.osd_metadata.retain(|o, _| keeps(key::osd_metadata(*o)));
-        self.mds_metadata.retain(|n, _| keeps(key::numbered(key::MDS_METADATA, *n)));
-        self.config.retain(|k, _| keeps(key::config(k)));
-        self.log.retain(|l| fits(b"", value(l).len()));
-        if large.iter().any(|k| k.starts_with(key::CONFIG_HISTORY.as_bytes())) {
-            self.config.clear();
-        }
-        if self.fsmap.as_ref().is_some_and(|m| !keeps(key::fsmap(m.epoch))) {
-            self.fsmap = None;
-        }
-        if !keeps(Bytes::from_static(key::MGRMAP.as_bytes())) {
-            self.mgrmap = None;
-        }
-        if !keeps(Bytes::from_static(key::MONMAP.as_bytes())) {
-            self.monmap = None;
-        }
     }
 }

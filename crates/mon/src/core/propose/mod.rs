@@ -23,9 +23,10 @@ use wire::types::LogEntry;
 
 use super::MonCore;
 use super::pool::purged;
+use crate::state::config::CONFIG_HISTORY_KEPT;
 use crate::state::maps::below;
 use crate::state::records::{Bounds, CreatingPool, FORMAT, key, value};
-use crate::state::{ConfigChange, CreatingPg, Pending};
+use crate::state::{Changes, ConfigChange, CreatingPg, Durable, NewMap, Queues};
 use batch::Batch;
 use commit::Attempt;
 use waiter::Waiter;
@@ -34,51 +35,28 @@ use waiter::Waiter;
 pub(super) const TRIM_BATCH: u32 = 250;
 /// Chosen primaries that are checked against the acting set with each epoch: the first ones.
 const PRIMARIES_CHECKED: usize = 64;
-/// Number of configuration changes kept in the history.
-pub(super) const CONFIG_HISTORY_KEEP: usize = 1000;
 
 /// Bytes of changed options at which a change becomes another version of the configuration.
 const HISTORY_BYTES: usize = 256 << 10;
 
-/// A proposed map epoch.
-pub(super) struct NewMap {
-    pub(super) map: Arc<OsdMap>,
-    pub(super) inc: Incremental,
-    pub(super) inc_blob: Bytes,
-    pub(super) full_blob: Bytes,
-    /// True if the full map is stored too.
-    pub(super) checkpoint: bool,
-}
-
-/// Creation queues of pools after a proposal; `None` for an empty one.
-pub(super) type Queues = BTreeMap<PoolId, Option<CreatingPool>>;
-
-/// A proposal whose commit is in flight.
+/// A proposal whose commit is in flight. Plain data.
 pub(super) struct Inflight {
     pub(super) attempt: Attempt,
     pub(super) started: base::Mono,
-    pub(super) map: Option<NewMap>,
-    /// Epoch and bytes of a new FSMap.
-    pub(super) fsmap: Option<(Epoch, Bytes)>,
-    pub(super) changes: Pending,
-    pub(super) config: Vec<ConfigChange>,
-    pub(super) log: Vec<LogEntry>,
-    pub(super) oldest: Epoch,
+    pub(super) durable: Durable,
     pub(super) waiters: Vec<Waiter>,
-    pub(super) creating: Queues,
-    /// Snapshot ids that the proposal adds to the purged ones of each pool.
-    pub(super) purged: purged::Sets,
 }
 
 impl Inflight {
     /// True if the proposal brings an OSD up.
     pub(super) fn brings_up(&self) -> bool {
-        self.map.as_ref().is_some_and(|m| !m.inc.new_up_client.is_empty())
+        self.durable.map.as_ref().is_some_and(|m| !m.inc.new_up_client.is_empty())
     }
 
     /// True if the proposal takes an OSD down.
     pub(super) fn takes_down(&self) -> bool {
-        self.map.as_ref().is_some_and(|m| m.inc.new_state.values().any(|s| *s == 0 || s & osd_state::UP != 0))
+        let down = |s: &u32| *s == 0 || s & osd_state::UP != 0;
+        self.durable.map.as_ref().is_some_and(|m| m.inc.new_state.values().any(down))
     }
 }
 
@@ -90,7 +68,7 @@ impl MonCore {
             if let Some(caps) = entry.map(|e| e.caps.clone()) {
                 tracing::info!(entity = %name, "mon: the entity's pending key was used and replaces its key");
                 let new = crate::state::AuthEntry { key, pending_key: None, caps };
-                self.pending.auth.insert(name, Some(new));
+                self.pending.set_auth(name, Some(new));
             }
         }
     }
@@ -137,20 +115,21 @@ impl MonCore {
         }
         self.hold_growth();
         let mut creating = self.clear_creating_flags();
-        let mut changes = std::mem::take(&mut self.pending);
+        let mut pending = std::mem::take(&mut self.pending);
         let mut waiters = std::mem::take(&mut self.answers.waiters);
         let from = std::mem::take(&mut self.intake.contributors);
         let mut b = Batch::default();
-        self.put_small(&mut b, &changes);
-        let fsmap = self.put_fs(&mut b, &mut changes);
-        let config = self.put_config(&mut b, &changes);
-        self.put_log(&mut b, &changes.log);
+        self.put_small(&mut b, &pending);
+        let fsmap = self.put_fs(&mut b, &mut pending);
+        let config = self.put_config(&mut b, &pending);
+        self.put_log(&mut b, &pending.log);
         let large = b.too_large();
         if !large.is_empty() {
-            return self.isolate(changes, waiters, from, &large);
+            return self.isolate(pending, waiters, from, &large);
         }
         self.intake.log_known.proposed();
-        let map = match changes.take_inc().map(|inc| self.new_map(inc)).transpose() {
+        let (inc, mut changes) = pending.take();
+        let map = match inc.map(|inc| self.new_map(inc)).transpose() {
             Ok(m) => m,
             Err(e) => {
                 tracing::error!("mon: dropping a map change that does not apply: {e}");
@@ -169,19 +148,8 @@ impl MonCore {
         let log = std::mem::take(&mut changes.log);
         let oldest = bounds.oldest;
         let attempt = self.attempt(b.into_parts(), bounds);
-        self.writer.keep(Inflight {
-            attempt,
-            started: self.now.mono,
-            map,
-            fsmap,
-            changes,
-            config,
-            log,
-            oldest,
-            waiters,
-            creating,
-            purged,
-        });
+        let durable = Durable { map, fsmap, changes, config, log, oldest, creating, purged };
+        self.writer.keep(Inflight { attempt, started: self.now.mono, durable, waiters });
     }
 
     /// Writes lines of the cluster log, and removes those that leave it.
@@ -297,7 +265,7 @@ impl MonCore {
 
     /// Writes the purged snapshots of a proposal, and returns what it adds to those of each pool: the snapshots that
     /// the map takes off the removal queue, and the ids that removals took for themselves.
-    fn put_purged(&self, b: &mut Batch, map: Option<&NewMap>, c: &mut Pending) -> purged::Sets {
+    fn put_purged(&self, b: &mut Batch, map: Option<&NewMap>, c: &mut Changes) -> purged::Sets {
         let mut add = std::mem::take(&mut c.taken_snaps);
         if let Some(m) = map {
             let mut purged = m.inc.new_purged_snaps.clone();
@@ -332,7 +300,7 @@ impl MonCore {
         Bounds { oldest, newest, checkpoints, writer: (0, 0) }
     }
 
-    fn put_small(&self, b: &mut Batch, c: &Pending) {
+    fn put_small(&self, b: &mut Batch, c: &Changes) {
         fn put(b: &mut Batch, k: Bytes, v: Option<Bytes>) {
             match v {
                 Some(v) => b.put(k, v),
@@ -370,7 +338,7 @@ impl MonCore {
 
     /// Writes changed options and the history of the change. A long change is several versions, each with a record
     /// that the state store takes.
-    fn put_config(&self, b: &mut Batch, c: &Pending) -> Vec<ConfigChange> {
+    fn put_config(&self, b: &mut Batch, c: &Changes) -> Vec<ConfigChange> {
         let db = &self.state.config;
         let mut changes: Vec<ConfigChange> = Vec::new();
         let mut bytes = 0;
@@ -397,7 +365,7 @@ impl MonCore {
         }
         for change in &changes {
             b.put(key::numbered(key::CONFIG_HISTORY, change.version), value(change));
-            if let Some(old) = change.version.checked_sub(CONFIG_HISTORY_KEEP as u64) {
+            if let Some(old) = change.version.checked_sub(CONFIG_HISTORY_KEPT as u64) {
                 b.delete(key::numbered(key::CONFIG_HISTORY, old));
             }
         }

@@ -31,17 +31,22 @@ impl MonCore {
         self.state.mons.up.as_ref()?;
         let every = self.check_every(self.is_skewed());
         let there = self.state.quorum();
-        self.state.mons.clocks.retain(&there);
-        self.state.mons.clocks.begin(every, now)
+        self.state.clocks_mut().retain(&there);
+        self.state.clocks_mut().begin(every, now)
+    }
+
+    /// Begins the next round at the next tick, since another monitor has come.
+    pub fn clock_soon(&mut self) {
+        self.state.clocks_mut().soon();
     }
 
     /// Records the time `here` that the monitor with these addresses reported for a round.
     pub fn clock_told(&mut self, addrs: &AddrVec, round: u64, here: Utime, now: Now) {
         if let Some(name) = self.state.monmap.name_at(addrs).map(str::to_owned) {
-            self.state.mons.clocks.told(&name, round, here, now);
+            self.state.clocks_mut().told(&name, round, here, now);
             if self.is_skewed() {
                 let at = now.mono + self.check_every(true);
-                self.state.mons.clocks.no_later(at);
+                self.state.clocks_mut().no_later(at);
             }
         }
     }

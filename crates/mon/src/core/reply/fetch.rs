@@ -90,7 +90,7 @@ impl MonCore {
             Ok(o) => tracing::error!("mon: unexpected answer of the state store to {:?}: {o:?}", g.fetch),
             Err(e) => {
                 tracing::error!("mon: a read of the state store failed: {e}");
-                self.state.store.error = Some(e.to_string());
+                self.state.store_failed(e.to_string());
                 if let Fetch::Scrub { .. } = g.fetch {
                     return self.scrub_says(Prio::ERROR, format!("scrub: the state cannot be read: {e}"));
                 }
@@ -119,7 +119,7 @@ impl MonCore {
                 let made: Vec<(Epoch, Bytes)> =
                     fulls.iter().filter(|e| !held(e)).filter_map(|e| Some((*e, full(*e)?))).collect();
                 for (e, b) in made {
-                    self.state.history.put_fetched(e, b);
+                    self.state.keep_fetched_map(e, b);
                 }
                 self.send_epochs(conn, &fulls, &incs, &maps.incs);
             }
@@ -138,7 +138,7 @@ impl MonCore {
             }
             Fetch::Command { conn, message, epoch } => match full(epoch) {
                 Some(b) => {
-                    self.state.history.put_fetched(epoch, b);
+                    self.state.keep_fetched_map(epoch, b);
                     self.message(conn, message);
                 }
                 None => self.close(conn, format!("the map of epoch {epoch} cannot be read")),

@@ -229,7 +229,7 @@ impl MonCore {
             (e.rank, e.addrs, e.stamp) = (rank, addrs.clone(), e.stamp.min(latest));
             e.msg.0.truncate(e.msg.0.floor_char_boundary(log::LINE_MAX));
             if self.intake.log_known.add(&e) {
-                self.pending.log.push(e);
+                self.pending.add_log(e);
             }
         }
         if refused > 0 {

@@ -75,9 +75,7 @@ impl MonCore {
         let by = self.state.monmap.name_at(addrs).map(str::to_owned);
         if let Some(s) = self.sessions.get_mut(&c) {
             s.by.clone_from(&by);
-            if let Some(shown) = self.state.sessions.get_mut(c) {
-                shown.by = by;
-            }
+            self.state.sessions_mut().came_by(c, by);
         }
     }
 }

@@ -63,7 +63,7 @@ impl MonCore {
         };
         let same_key = old.is_none_or(|o| o.key == entry.key);
         if !same_key {
-            self.state.refused.keys.rotated(name, self.now.mono);
+            self.state.wrong_keys_mut().rotated(name, self.now.mono);
         }
         for c in conns {
             let proved = self.sessions.get(&c).and_then(|s| s.principal.who.proved);

@@ -25,7 +25,7 @@ use crate::state::maps::{MapHistory, StoredMaps};
 use crate::state::options::MonOptions;
 use crate::state::records::{Bounds, CreatingPool, FEATURES, FORMAT, FORMAT_FEATURES, FORMAT_READ, key, value};
 use crate::state::{
-    AuthEntry, ClusterState, ConfigDb, ConfigKey, FsState, OsdState, Pending, Role, Sessions, StoreAnswers,
+    AuthEntry, ClusterState, ConfigDb, ConfigKey, FsState, OsdState, Pending, Role, Sessions, StateView, StoreAnswers,
 };
 
 /// Number of incrementals read at start; older ones are read on demand.
@@ -174,7 +174,7 @@ impl Loaded {
         found::<Utime>(records, key::CREATED)?;
         let mut history = MapHistory::new(&b);
         history.loaded(full, maps.incs);
-        let mut state = ClusterState {
+        let mut state = StateView {
             fsid: found(records, key::FSID)?,
             lost_tickets: None,
             mon_name,
@@ -194,7 +194,7 @@ impl Loaded {
             osds: OsdState::default(),
             mgr: mgr::Manager::new(now.wall),
             sessions: Sessions::default(),
-            separate_mgr: crate::state::separate_mgr::SeparateMgr { is_to_be_asked: true, ..Default::default() },
+            separate_mgr: crate::state::separate_mgr::SeparateMgr::at_start(),
             mons: crate::state::Mons::default(),
             store: StoreAnswers::default(),
             started: now,
@@ -212,7 +212,7 @@ impl Loaded {
         }
         state.log.next = state.log.next.max(now.wall.sec.into());
         state.options.apply_central(&state.config, &state.mon_name);
-        Ok(Self { state, service_keys, global_ids, bounds_revision, format, moved_purged })
+        Ok(Self { state: state.into(), service_keys, global_ids, bounds_revision, format, moved_purged })
     }
 }
 
@@ -259,7 +259,7 @@ impl MonCore {
             ops: crate::state::ops::OpTracker::default(),
             now,
         };
-        core.pending.moved_purged = moved_purged;
+        core.pending.set_moved_purged(moved_purged);
         core.start(setup.mgr_addrs, now);
         Ok(core)
     }
@@ -272,8 +272,8 @@ impl MonCore {
         }
         self.assign_creating();
         // The term is durable before any client is served (`is_ready`).
-        self.state.mons.term += 1;
-        self.pending.term = Some(self.state.mons.term);
+        let term = self.state.begin_term();
+        self.pending.set_term(term);
         self.close_purged_gaps();
         self.tick_auth();
         if let Some(addrs) = mgr_addrs {
@@ -307,7 +307,7 @@ impl MonCore {
             let app = self.state.osdmap.pool(*pool).is_some_and(|p| p.application_metadata.contains_key("cephfs"));
             let gaps = purged::unused(&self.state.osdmap, *pool, purged, app || self.state.fs.map.uses_pool(*pool));
             if !gaps.is_empty() {
-                self.pending.taken_snaps.insert(*pool, gaps);
+                self.pending.set_taken_snaps(*pool, gaps);
             }
         }
     }
@@ -316,22 +316,25 @@ impl MonCore {
     pub fn lead(&mut self, fence: (Bytes, u64)) {
         self.writer.lead(fence);
         // No monitor counts as down before the list is read.
-        self.state.mons.up = Some(self.state.monmap.ranks.iter().cloned().collect());
+        self.state.join_monitors();
     }
 
     /// Sets the running monitors, from the leader's membership. An empty list has not been read yet and changes
     /// nothing, since a list always names this monitor.
     pub fn set_monitors_up(&mut self, names: BTreeSet<String>) {
-        if !names.is_empty() && self.state.mons.up.as_ref().is_some_and(|up| *up != names) {
-            self.state.mons.up = Some(names);
+        if !names.is_empty() {
+            self.state.set_monitors_up(names);
         }
     }
 
     /// Sets the metadata of the running monitors. Of those that do not run, what they last told stays.
     pub fn set_monitor_metadata(&mut self, all: BTreeMap<String, BTreeMap<String, String>>) {
-        let (known, map) = (&mut self.state.mons.metadata, &self.state.monmap);
-        known.extend(all);
-        known.retain(|name, _| map.mons.contains_key(name));
+        self.state.set_monitor_metadata(all);
+    }
+
+    /// Sets the condition of the etcd cluster that holds the state; `None` for a state in a file.
+    pub fn set_etcd(&mut self, condition: Option<Arc<state::etcd::care::Condition>>) {
+        self.state.set_etcd(condition);
     }
 
     /// Takes `n` global ids for sessions of another monitor.
@@ -365,7 +368,7 @@ const COUNT_MAX: u64 = 1 << 62;
 
 /// Loads all records; the result are the pools whose purged snapshots are in the record of an earlier build.
 fn load_records(
-    s: &mut ClusterState,
+    s: &mut StateView,
     records: &[(Bytes, Entry)],
     ids: &GlobalIds,
     service_keys: &mut ServiceKeys,
@@ -379,7 +382,7 @@ fn load_records(
 }
 
 fn load_record(
-    s: &mut ClusterState,
+    s: &mut StateView,
     k: &Bytes,
     v: &Bytes,
     ids: &GlobalIds,
@@ -422,7 +425,7 @@ fn load_record(
 }
 
 /// Loads a record of purged snapshots; the result is the pool whose snapshots are in the record of an earlier build.
-fn load_purged(s: &mut ClusterState, k: &Bytes, v: &Bytes) -> Result<Option<PoolId>, LoadError> {
+fn load_purged(s: &mut StateView, k: &Bytes, v: &Bytes) -> Result<Option<PoolId>, LoadError> {
     let Some(rest) = std::str::from_utf8(k).ok().and_then(|t| t.strip_prefix(key::PURGED_POOL)) else {
         return Ok(None);
     };

@@ -55,7 +55,7 @@ impl MonCore {
         self.tick_leaving();
         self.tick_audit();
         if self.ticks.count.is_multiple_of(SAMPLE_SECONDS) {
-            self.state.mgr.stats.tick(self.now);
+            self.state.mgr_mut().stats.tick(self.now);
         }
         self.tick_mgr();
         self.tick_services();
@@ -65,7 +65,7 @@ impl MonCore {
             // The other checks build on the committed state; they run again in a second.
             return;
         }
-        self.state.refused.keys.tick(self.credentials.proofs_mut(), self.now.mono);
+        self.state.wrong_keys_mut().tick(self.credentials.proofs_mut(), self.now.mono);
         self.failures.expire(&self.state.options, self.now.wall);
         let suspects: Vec<OsdId> = self.failures.targets().collect();
         for osd in suspects {
@@ -98,11 +98,11 @@ impl MonCore {
             let random = std::rc::Rc::clone(&self.state.random);
             let ttl = self.state.options.auth.ticket_ttl;
             if keys.tick(self.now.wall, AUTH_TICKET_TTL, ttl, KeyKind::Aes, &*random) {
-                self.pending.service_keys = Some(keys);
+                self.pending.set_service_keys(keys);
             }
         }
         if let Some(end) = self.credentials.ids().ask() {
-            self.pending.global_id_end = Some(end);
+            self.pending.set_global_id_end(end);
         }
     }
 
@@ -303,7 +303,9 @@ impl MonCore {
         }
         let checks = crate::command::checks(&self.state, self.now);
         for code in crate::command::ended_mutes(&self.state, &checks, self.now) {
-            self.pending.mutes.entry(code).or_insert(None);
+            if !self.pending.mutes.contains_key(&code) {
+                self.pending.unmute(code);
+            }
         }
     }
 
@@ -333,7 +335,7 @@ impl MonCore {
         }
         let to = floor.min(Epoch(newest.0.saturating_sub(keep)));
         if to > oldest {
-            self.pending.trim_to = Some(to);
+            self.pending.set_trim_to(to);
         }
     }
 }

@@ -5,3 +5,6 @@
 
 pub(crate) mod edit;
 pub mod map;
+
+/// Number of FSMap epochs that are kept (`mon_max_mdsmap_epochs`).
+pub const EPOCHS_KEPT: usize = 500;

@@ -106,7 +106,7 @@ impl MonsNode {
                 if service == Service::Mon && mon::core::relay::is_monitor(&card.name) {
                     l.hub.link_open(k);
                     l.links.insert(k, card.addrs.clone());
-                    l.core.state.mons.clocks.soon();
+                    l.core.clock_soon();
                     return;
                 }
                 let role = if service == Service::Mgr { Role::Mgr } else { Role::Mon };
