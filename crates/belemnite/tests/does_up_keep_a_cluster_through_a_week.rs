@@ -223,7 +223,22 @@ fn osds_are_stopped_removed_added_replaced_and_purged_under_up() {
     w.does(&["pool", "create", "p", "4"]);
     w.clean();
     w.put(0..6);
+    daemons_stop_and_start(&mut w);
+    // An OSD that holds copies is not given up without a word.
+    w.does_not(&["osd", "replace", "1"], 1, "not safe to destroy");
+    w.does(&["osd", "replace", "1", "--degraded"]);
+    w.clean();
+    w.has(0..8);
+    an_osd_is_removed_and_added(&mut w);
+    a_purged_osd_does_not_start(&mut w);
+    w.has(0..8);
+    assert_eq!(w.does(&["stop"]), "stopped\n");
+    assert!(w.end().success());
+    w.does_not(&["stop"], 3, "no `belemnite up` serves");
+    w.does_not(&["status"], 1, "no monitor listens");
+}
 
+fn daemons_stop_and_start(w: &mut Week) {
     w.does(&["osd", "stop", "1"]);
     assert_eq!(w.state("osd.1").as_deref(), Some("stopped"));
     w.put(6..8);
@@ -241,13 +256,9 @@ fn osds_are_stopped_removed_added_replaced_and_purged_under_up() {
     assert_eq!(w.state("mon.a").as_deref(), Some("stopped"));
     w.does(&["mon", "start"]);
     w.clean();
+}
 
-    // An OSD that holds copies is not given up without a word.
-    w.does_not(&["osd", "replace", "1"], 1, "not safe to destroy");
-    w.does(&["osd", "replace", "1", "--degraded"]);
-    w.clean();
-    w.has(0..8);
-
+fn an_osd_is_removed_and_added(w: &mut Week) {
     // An OSD that an operator takes back in the middle stays.
     let hold = |set: &str| w.mon(&["nobackfill", "norecover"].map(|key| json!({ "prefix": set, "key": key })));
     hold("osd set");
@@ -270,8 +281,10 @@ fn osds_are_stopped_removed_added_replaced_and_purged_under_up() {
     assert!(w.does(&["osd", "add", "--size", "1G"]).contains("osd.0"), "the id is used again");
     assert!(w.osd(0).is_some_and(|o| o["up"] == 1 && o["in"] == 1));
     w.clean();
+}
 
-    // Purged behind the back of `up`, which is killed then.
+/// An OSD is purged behind the back of `up`, which is killed then.
+fn a_purged_osd_does_not_start(w: &mut Week) {
     w.does(&["osd", "stop", "0"]);
     w.mon(&[
         json!({ "prefix": "osd down", "ids": ["0"] }),
@@ -284,11 +297,6 @@ fn osds_are_stopped_removed_added_replaced_and_purged_under_up() {
     w.does_not(&["osd", "start", "0"], 1, "not in the monitor's map");
     w.does(&["osd", "remove", "0"]);
     assert_eq!(w.state("osd.0"), None);
-    w.has(0..8);
-    assert_eq!(w.does(&["stop"]), "stopped\n");
-    assert!(w.end().success());
-    w.does_not(&["stop"], 3, "no `belemnite up` serves");
-    w.does_not(&["status"], 1, "no monitor listens");
 }
 
 #[test]

@@ -94,155 +94,206 @@ fn batches(osds: i32) -> Vec<Vec<i32>> {
     (0..osds).collect::<Vec<_>>().chunks(BATCH).map(<[i32]>::to_vec).collect()
 }
 
+/// A cluster under measurement.
+struct Bench {
+    c: Cluster,
+    admin: u64,
+    fsid: Uuid,
+    osds: i32,
+    pgs: u32,
+    /// Sessions of the OSDs with the monitor.
+    sessions: Vec<u64>,
+}
+
 fn main() {
     let number = |i: usize, d: u32| std::env::args().nth(i).and_then(|a| a.parse().ok()).unwrap_or(d);
-    let (osds, pgs) = (number(1, 10_000) as i32, number(2, 1_000_000));
-    let options = MonOptions {
-        auth: AuthOptions { cephx: false, ..AuthOptions::default() },
-        pools: PoolOptions { max_pg_per_osd: 100_000, default_size: 1, ..PoolOptions::default() },
-        ..MonOptions::default()
-    };
-    let mut c = Cluster::with(Uuid([3; 16]), options);
-    c.unchecked = true;
-    let admin = c.admin();
-    let fsid = c.core.state().fsid;
-    let send = |c: &mut Cluster, text: String, data: Bytes| {
-        let m = MMonCommand { paxos: PaxosHeader::default(), fsid, cmd: vec![text.into()], data };
-        c.core.handle(Event::Message(admin, m.to_message(Features::PACIFIC)), c.now);
-    };
-
+    let mut b = Bench::new(number(1, 10_000) as i32, number(2, 1_000_000));
+    b.make_osds();
+    b.boot_osds();
+    b.make_pools();
+    let by_osd = b.pgs_by_primary();
+    b.create_pgs(&by_osd);
+    b.report_pgs(&by_osd);
     let start = Instant::now();
-    for batch in batches(osds) {
-        for id in batch {
-            let new = json!({"prefix": "osd new", "uuid": uuid(id).to_string(), "id": format!("osd.{id}")});
-            send(&mut c, new.to_string(), Bytes::new());
-        }
-        c.pump();
-        c.out.clear();
-    }
-    report("osd new, 250 a commit", osds as usize, start.elapsed());
-    let start = Instant::now();
-    send(&mut c, json!({"prefix": "osd setcrushmap"}).to_string(), crush(osds));
-    c.pump();
-    report("osd setcrushmap", 1, start.elapsed());
-    c.out.clear();
-
-    let sessions: Vec<u64> = (0..osds).map(|id| c.osd_session(id, addrs(id, 6800), Role::Mon)).collect();
-    let start = Instant::now();
-    for batch in batches(osds) {
-        for id in batch {
-            let mut m = boot_message(fsid, 0, Epoch(1), 0);
-            m.sb.whoami = OsdId(id);
-            m.sb.osd_fsid = uuid(id);
-            m.cluster_addrs = addrs(id, 6801);
-            m.hb_back_addrs = addrs(id, 6802);
-            m.hb_front_addrs = addrs(id, 6803);
-            c.core.handle(Event::Message(sessions[id as usize], m.to_message(Features::PACIFIC)), c.now);
-        }
-        c.pump();
-        c.out.clear();
-    }
-    report("boots, 250 a commit", osds as usize, start.elapsed());
-    let up = (0..osds).filter(|o| c.map().is_up(OsdId(*o))).count();
-    assert_eq!(up, osds as usize, "all OSDs are up");
-
-    let start = Instant::now();
-    let pools = pgs.div_ceil(PGS_PER_POOL);
-    let in_pool = |p: u32| (pgs - p * PGS_PER_POOL).min(PGS_PER_POOL);
-    for p in 0..pools {
-        let make = json!({
-            "prefix": "osd pool create", "pool": format!("p{p}"), "pg_num": in_pool(p), "pgp_num": in_pool(p), "size": 1,
-            "yes_i_really_mean_it": true,
-        });
-        c.ok(admin, &make);
-        c.out.clear();
-    }
-    report("osd pool create", pools as usize, start.elapsed());
-
-    // Reports as OSDs send them every five seconds: the statistics of each PG that the OSD leads.
-    let map = c.map().clone();
-    let mut by_osd: Vec<Vec<PgId>> = vec![Vec::new(); osds as usize];
-    for (pool, p) in map.pools.iter() {
-        for seed in 0..p.pg_num {
-            let pg = PgId { pool: *pool, seed };
-            let primary = map.pg_to_up_acting(pg).acting_primary;
-            by_osd[usize::try_from(primary.0).expect("every PG has a primary")].push(pg);
-        }
-    }
-    assert_eq!(map.pools.len(), pools as usize, "{:?}", PoolId(1));
-    let start = Instant::now();
-    for (i, mine) in by_osd.iter().enumerate() {
-        for pgid in mine {
-            let m = MOsdPgCreated { paxos: PaxosHeader::default(), pgid: *pgid };
-            c.core.handle(Event::Message(sessions[i], m.to_message(Features::PACIFIC)), c.now);
-        }
-        if i % BATCH == 0 || i + 1 == by_osd.len() {
-            c.pump();
-            c.out.clear();
-        }
-    }
-    report("a PG is created, those of 250 OSDs a commit", pgs as usize, start.elapsed());
-    let mgr: Vec<u64> = (0..osds).map(|id| c.osd_session(id, addrs(id, 6800), Role::Mgr)).collect();
-    for round in 1..=2u64 {
-        let mut took = Duration::ZERO;
-        for (id, mine) in by_osd.iter().enumerate() {
-            let acting = vec![OsdId(id as i32)];
-            let stat = |pg: &PgId| {
-                let mut s = PgStat {
-                    reported_seq: round,
-                    reported_epoch: map.epoch,
-                    up: acting.clone(),
-                    acting: acting.clone(),
-                    up_primary: OsdId(id as i32),
-                    acting_primary: OsdId(id as i32),
-                    ..PgStat::default()
-                };
-                s.stats.sum.num_objects = 100;
-                s.stats.sum.num_bytes = 400 << 20;
-                s.set_state(pg_state::ACTIVE | pg_state::CLEAN);
-                (*pg, s)
-            };
-            let statfs = StoreStatfs { total: 4 << 40, available: 3 << 40, ..StoreStatfs::default() };
-            let osd_stat = OsdStat { statfs, up_from: map.epoch, ..OsdStat::default() };
-            let m = MPgStats { fsid, pg_stat: mine.iter().map(stat).collect(), osd_stat, ..MPgStats::default() };
-            let m = m.to_message(Features::PACIFIC);
-            let start = Instant::now();
-            c.core.handle(Event::Message(mgr[id], m), c.now);
-            c.pump();
-            took += start.elapsed();
-            c.out.clear();
-        }
-        report(if round == 1 { "first report of an OSD" } else { "further report of an OSD" }, osds as usize, took);
-    }
-
-    let start = Instant::now();
-    c.ticks(5);
-    c.out.clear();
+    b.c.ticks(5);
+    b.c.out.clear();
     report("tick", 5, start.elapsed());
-    several(&mut c, admin, sessions, osds);
-    let commands = [
-        json!({"prefix": "status", "format": "json"}),
-        json!({"prefix": "status"}),
-        json!({"prefix": "health", "detail": "detail"}),
-        json!({"prefix": "pg stat"}),
-        json!({"prefix": "osd df", "format": "json"}),
-        json!({"prefix": "osd tree"}),
-        json!({"prefix": "df"}),
-        json!({"prefix": "osd dump", "format": "json"}),
-        json!({"prefix": "pg dump", "format": "json"}),
-        json!({"prefix": "pg dump"}),
-        json!({"prefix": "osd perf"}),
-    ];
-    for cmd in commands {
+    let sessions = std::mem::take(&mut b.sessions);
+    several(&mut b.c, b.admin, sessions, b.osds);
+    b.run_commands();
+}
+
+impl Bench {
+    fn new(osds: i32, pgs: u32) -> Self {
+        let options = MonOptions {
+            auth: AuthOptions { cephx: false, ..AuthOptions::default() },
+            pools: PoolOptions { max_pg_per_osd: 100_000, default_size: 1, ..PoolOptions::default() },
+            ..MonOptions::default()
+        };
+        let mut c = Cluster::with(Uuid([3; 16]), options);
+        c.unchecked = true;
+        let (admin, fsid) = (c.admin(), c.core.state().fsid);
+        Self { c, admin, fsid, osds, pgs, sessions: Vec::new() }
+    }
+
+    fn message(&mut self, session: u64, m: &impl wire::WireMessage) {
+        self.c.core.handle(Event::Message(session, m.to_message(Features::PACIFIC)), self.c.now);
+    }
+
+    /// Handles what waits, and drops the answers.
+    fn pump(&mut self) {
+        self.c.pump();
+        self.c.out.clear();
+    }
+
+    fn send(&mut self, text: String, data: Bytes) {
+        let m = MMonCommand { paxos: PaxosHeader::default(), fsid: self.fsid, cmd: vec![text.into()], data };
+        self.message(self.admin, &m);
+    }
+
+    fn make_osds(&mut self) {
         let start = Instant::now();
-        let (r, rs, out) = c.command(admin, &cmd, "");
-        let format = cmd.get("format").map_or("", |_| ", json");
-        let what = format!("{}{format} ({} KiB)", cmd["prefix"].as_str().unwrap_or_default(), out.len() >> 10);
-        report(&what, 1, start.elapsed());
-        if r != 0 {
-            println!("    {r}: {rs}");
+        for batch in batches(self.osds) {
+            for id in batch {
+                let new = json!({"prefix": "osd new", "uuid": uuid(id).to_string(), "id": format!("osd.{id}")});
+                self.send(new.to_string(), Bytes::new());
+            }
+            self.pump();
+        }
+        report("osd new, 250 a commit", self.osds as usize, start.elapsed());
+        let start = Instant::now();
+        self.send(json!({"prefix": "osd setcrushmap"}).to_string(), crush(self.osds));
+        self.c.pump();
+        report("osd setcrushmap", 1, start.elapsed());
+        self.c.out.clear();
+    }
+
+    fn boot_osds(&mut self) {
+        self.sessions = (0..self.osds).map(|id| self.c.osd_session(id, addrs(id, 6800), Role::Mon)).collect();
+        let start = Instant::now();
+        for batch in batches(self.osds) {
+            for id in batch {
+                let mut m = boot_message(self.fsid, 0, Epoch(1), 0);
+                m.sb.whoami = OsdId(id);
+                m.sb.osd_fsid = uuid(id);
+                m.cluster_addrs = addrs(id, 6801);
+                m.hb_back_addrs = addrs(id, 6802);
+                m.hb_front_addrs = addrs(id, 6803);
+                self.message(self.sessions[id as usize], &m);
+            }
+            self.pump();
+        }
+        report("boots, 250 a commit", self.osds as usize, start.elapsed());
+        let up = (0..self.osds).filter(|o| self.c.map().is_up(OsdId(*o))).count();
+        assert_eq!(up, self.osds as usize, "all OSDs are up");
+    }
+
+    fn make_pools(&mut self) {
+        let start = Instant::now();
+        let (pgs, pools) = (self.pgs, self.pgs.div_ceil(PGS_PER_POOL));
+        let in_pool = |p: u32| (pgs - p * PGS_PER_POOL).min(PGS_PER_POOL);
+        for p in 0..pools {
+            let make = json!({
+                "prefix": "osd pool create", "pool": format!("p{p}"), "pg_num": in_pool(p), "pgp_num": in_pool(p),
+                "size": 1, "yes_i_really_mean_it": true,
+            });
+            self.c.ok(self.admin, &make);
+            self.c.out.clear();
+        }
+        report("osd pool create", pools as usize, start.elapsed());
+        assert_eq!(self.c.map().pools.len(), pools as usize, "{:?}", PoolId(1));
+    }
+
+    fn pgs_by_primary(&self) -> Vec<Vec<PgId>> {
+        let map = self.c.map();
+        let mut by_osd: Vec<Vec<PgId>> = vec![Vec::new(); self.osds as usize];
+        for (pool, p) in map.pools.iter() {
+            for seed in 0..p.pg_num {
+                let pg = PgId { pool: *pool, seed };
+                let primary = map.pg_to_up_acting(pg).acting_primary;
+                by_osd[usize::try_from(primary.0).expect("every PG has a primary")].push(pg);
+            }
+        }
+        by_osd
+    }
+
+    fn create_pgs(&mut self, by_osd: &[Vec<PgId>]) {
+        let start = Instant::now();
+        for (i, mine) in by_osd.iter().enumerate() {
+            for pgid in mine {
+                let m = MOsdPgCreated { paxos: PaxosHeader::default(), pgid: *pgid };
+                self.message(self.sessions[i], &m);
+            }
+            if i % BATCH == 0 || i + 1 == by_osd.len() {
+                self.pump();
+            }
+        }
+        report("a PG is created, those of 250 OSDs a commit", self.pgs as usize, start.elapsed());
+    }
+
+    /// Reports as OSDs send them every five seconds: the statistics of each PG that the OSD leads.
+    fn report_pgs(&mut self, by_osd: &[Vec<PgId>]) {
+        let (osds, epoch, fsid) = (self.osds, self.c.map().epoch, self.fsid);
+        let mgr: Vec<u64> = (0..osds).map(|id| self.c.osd_session(id, addrs(id, 6800), Role::Mgr)).collect();
+        for round in 1..=2u64 {
+            let mut took = Duration::ZERO;
+            for (id, mine) in by_osd.iter().enumerate() {
+                let statfs = StoreStatfs { total: 4 << 40, available: 3 << 40, ..StoreStatfs::default() };
+                let osd_stat = OsdStat { statfs, up_from: epoch, ..OsdStat::default() };
+                let pg_stat = mine.iter().map(|pg| (*pg, pg_stat(OsdId(id as i32), epoch, round))).collect();
+                let m = MPgStats { fsid, pg_stat, osd_stat, ..MPgStats::default() }.to_message(Features::PACIFIC);
+                let start = Instant::now();
+                self.c.core.handle(Event::Message(mgr[id], m), self.c.now);
+                self.c.pump();
+                took += start.elapsed();
+                self.c.out.clear();
+            }
+            report(if round == 1 { "first report of an OSD" } else { "further report of an OSD" }, osds as usize, took);
         }
     }
+
+    fn run_commands(&mut self) {
+        let commands = [
+            json!({"prefix": "status", "format": "json"}),
+            json!({"prefix": "status"}),
+            json!({"prefix": "health", "detail": "detail"}),
+            json!({"prefix": "pg stat"}),
+            json!({"prefix": "osd df", "format": "json"}),
+            json!({"prefix": "osd tree"}),
+            json!({"prefix": "df"}),
+            json!({"prefix": "osd dump", "format": "json"}),
+            json!({"prefix": "pg dump", "format": "json"}),
+            json!({"prefix": "pg dump"}),
+            json!({"prefix": "osd perf"}),
+        ];
+        for cmd in commands {
+            let start = Instant::now();
+            let (r, rs, out) = self.c.command(self.admin, &cmd, "");
+            let format = cmd.get("format").map_or("", |_| ", json");
+            let what = format!("{}{format} ({} KiB)", cmd["prefix"].as_str().unwrap_or_default(), out.len() >> 10);
+            report(&what, 1, start.elapsed());
+            if r != 0 {
+                println!("    {r}: {rs}");
+            }
+        }
+    }
+}
+
+/// Statistics of a clean PG with one copy.
+fn pg_stat(osd: OsdId, epoch: Epoch, seq: u64) -> PgStat {
+    let mut s = PgStat {
+        reported_seq: seq,
+        reported_epoch: epoch,
+        up: vec![osd],
+        acting: vec![osd],
+        up_primary: osd,
+        acting_primary: osd,
+        ..PgStat::default()
+    };
+    s.stats.sum.num_objects = 100;
+    s.stats.sum.num_bytes = 400 << 20;
+    s.set_state(pg_state::ACTIVE | pg_state::CLEAN);
+    s
 }
 
 /// Bytes of keys and values in the state.
@@ -273,6 +324,27 @@ fn several(c: &mut Cluster, admin: u64, sessions: Vec<u64>, osds: i32) {
         state_bytes(c, b"") >> 10,
         state_bytes(c, b"osdmap/") >> 10
     );
+    let replica = copy_state(c);
+    // As after a change of the leader: all sessions open at once, and each wants the epochs after its newest map.
+    for s in sessions {
+        c.close(s);
+    }
+    let (mut hub, mut fronts) = (Hub::default(), [Front::default(), Front::default()]);
+    for (link, f) in (1..).zip(&mut fronts) {
+        hub.link_open(link);
+        f.link_open();
+        to_leader(c, &mut hub, link, f);
+    }
+    open_sessions(c, &mut hub, &mut fronts, osds);
+    for round in 0..3 {
+        let cmd = json!({"prefix": if round == 1 { "osd in" } else { "osd out" }, "ids": ["7"]});
+        change_map(c, admin, &mut hub, &mut fronts, &cmd);
+    }
+    drop(replica);
+}
+
+/// Makes a front monitor's copy of the state.
+fn copy_state(c: &mut Cluster) -> Replica {
     let before = resident();
     let start = Instant::now();
     let mut records = Vec::new();
@@ -288,23 +360,16 @@ fn several(c: &mut Cluster, admin: u64, sessions: Vec<u64>, osds: i32) {
         records.iter().map(|(k, e)| k.len() + e.value.len()).sum::<usize>() >> 10,
         resident() - before
     );
-    drop(records);
+    replica
+}
 
-    // As after a change of the leader: all sessions open at once, and each wants the epochs after its newest map.
-    for s in sessions {
-        c.close(s);
-    }
-    let (mut hub, mut fronts) = (Hub::default(), [Front::default(), Front::default()]);
-    for (link, f) in (1..).zip(&mut fronts) {
-        hub.link_open(link);
-        f.link_open();
-        to_leader(c, &mut hub, link, f);
-    }
+/// Opens a session of each OSD, with its subscriptions.
+fn open_sessions(c: &mut Cluster, hub: &mut Hub, fronts: &mut [Front; 2], osds: i32) {
     let next = u64::from(c.map().epoch.0) + 1;
     let wish = |what: &str, start| ((what.to_owned()), SubscribeItem::new(start, false));
     let what = [wish("osdmap", next), wish("osd_pg_creates", 0), wish("monmap", 2), wish("config", 0)];
     let subscribe = MMonSubscribe { what: what.into(), hostname: "host".into() }.to_message(Features::PACIFIC);
-    let (mut leader, mut front, mut direct) = (Duration::ZERO, Duration::ZERO, Vec::new());
+    let (mut leader, mut front, mut direct) = (Duration::ZERO, Duration::ZERO, 0);
     let before = resident();
     for id in 0..osds {
         let peer = Peer {
@@ -319,7 +384,7 @@ fn several(c: &mut Cluster, admin: u64, sessions: Vec<u64>, osds: i32) {
         if at == 2 {
             let s = c.open(peer);
             c.core.handle(Event::Message(s, subscribe.clone()), c.now);
-            direct.push(s);
+            direct += 1;
             leader += start.elapsed();
         } else {
             let (link, f) = (1 + at as u64, &mut fronts[at]);
@@ -327,49 +392,48 @@ fn several(c: &mut Cluster, admin: u64, sessions: Vec<u64>, osds: i32) {
             f.message(id as u64, subscribe.clone());
             front += start.elapsed();
             let start = Instant::now();
-            to_leader(c, &mut hub, link, f);
+            to_leader(c, hub, link, f);
             c.pump();
             leader += start.elapsed();
         }
         let start = Instant::now();
-        deliver(c, &mut hub);
+        deliver(c, hub);
         leader += start.elapsed();
         let start = Instant::now();
-        hear(&mut hub, &mut fronts);
+        hear(hub, fronts);
         front += start.elapsed();
     }
     report("an OSD comes again: the leader", osds as usize, leader);
-    report("a session of an OSD is resumed: front monitor", (osds - direct.len() as i32) as usize, front);
+    report("a session of an OSD is resumed: front monitor", (osds - direct) as usize, front);
     println!("    {} MiB more", resident() - before);
+}
 
-    for round in 0..3 {
-        let old = c.core.state().osdmap.clone();
-        let start = Instant::now();
-        c.ok(admin, &json!({"prefix": if round == 1 { "osd in" } else { "osd out" }, "ids": ["7"]}));
-        let made = start.elapsed();
-        let told = c.out.iter().filter(|(_, m)| m.header.kind == MOsdMap::KIND).count();
-        let bytes: usize = c.out.iter().map(|(_, m)| m.cost()).sum();
-        let to: Vec<(usize, usize)> =
-            c.out.iter().filter(|(_, m)| m.header.kind == MOsdMap::KIND).map(|(k, m)| (way(*k), m.cost())).collect();
-        let one = c.out.iter().find(|(_, m)| m.header.kind == MOsdMap::KIND).map(|(_, m)| m.clone());
-        let start = Instant::now();
-        deliver(c, &mut hub);
-        let sent = start.elapsed();
-        let start = Instant::now();
-        let heard = hear(&mut hub, &mut fronts);
-        let front = start.elapsed();
-        println!(
-            "a change of the map for {told} OSDs ({} KiB): {:.1} ms until the leader has all messages, {:.1} ms more \
-             until they are on links, {:.1} ms in each front monitor ({heard} sessions)",
-            bytes >> 10,
-            made.as_secs_f64() * 1e3,
-            sent.as_secs_f64() * 1e3,
-            front.as_secs_f64() * 1e3 / 2.0,
-        );
-        let osd = osd_takes(&old, &one.expect("an OSD is told"));
-        reached(&to, made, sent / told as u32, front / heard.max(1) as u32, osd);
-    }
-    drop(replica);
+/// Changes the map by a command, and follows the change to all OSDs.
+fn change_map(c: &mut Cluster, admin: u64, hub: &mut Hub, fronts: &mut [Front; 2], cmd: &serde_json::Value) {
+    let old = c.core.state().osdmap.clone();
+    let start = Instant::now();
+    c.ok(admin, cmd);
+    let made = start.elapsed();
+    let bytes: usize = c.out.iter().map(|(_, m)| m.cost()).sum();
+    let maps: Vec<&(u64, Message)> = c.out.iter().filter(|(_, m)| m.header.kind == MOsdMap::KIND).collect();
+    let (told, one) = (maps.len(), maps.first().map(|(_, m)| m.clone()));
+    let to: Vec<(usize, usize)> = maps.into_iter().map(|(k, m)| (way(*k), m.cost())).collect();
+    let start = Instant::now();
+    deliver(c, hub);
+    let sent = start.elapsed();
+    let start = Instant::now();
+    let heard = hear(hub, fronts);
+    let front = start.elapsed();
+    println!(
+        "a change of the map for {told} OSDs ({} KiB): {:.1} ms until the leader has all messages, {:.1} ms more \
+         until they are on links, {:.1} ms in each front monitor ({heard} sessions)",
+        bytes >> 10,
+        made.as_secs_f64() * 1e3,
+        sent.as_secs_f64() * 1e3,
+        front.as_secs_f64() * 1e3 / 2.0,
+    );
+    let osd = osd_takes(&old, &one.expect("an OSD is told"));
+    reached(&to, made, sent / told as u32, front / heard.max(1) as u32, osd);
 }
 
 /// Time of one message from one machine to another, in the model of the network.

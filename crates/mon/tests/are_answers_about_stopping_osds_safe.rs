@@ -108,158 +108,174 @@ impl Field {
     }
 }
 
-/// Rows: what happened, the answer to `osd ok-to-stop 0`, and to `osd safe-to-destroy 3` of an OSD without PGs.
+/// An event, the answer to `osd ok-to-stop 0` after it, and to `osd safe-to-destroy 3` of an OSD without PGs.
+type Row = (&'static str, fn(&mut Field), (i32, &'static str), i32);
+
+const UNKNOWN: (i32, &str) = (errno::EBUSY, "unknown_pgs");
+const INACTIVE: (i32, &str) = (errno::EBUSY, "bad_already_inactive");
+const BECOMES: (i32, &str) = (errno::EBUSY, "bad_become_inactive");
+
+/// PGs that are clean, or of which nothing is known.
+const REPORTS: &[Row] = &[
+    ("nothing has reported", |_| (), UNKNOWN, errno::EAGAIN),
+    ("one PG has not reported", |f| f.pg(0, CLEAN_PG, &[0, 1, 2], &[]), UNKNOWN, errno::EAGAIN),
+    (
+        "a PG reported an empty state",
+        |f| {
+            f.clean();
+            f.pg(0, 0, &[0, 1, 2], &[]);
+        },
+        UNKNOWN,
+        errno::EAGAIN,
+    ),
+    ("all PGs are clean", Field::clean, (0, "ok_become_degraded"), 0),
+    (
+        "after a restart of the monitor",
+        |f| {
+            f.clean();
+            f.c.restart();
+            f.admin = f.c.admin();
+        },
+        UNKNOWN,
+        errno::EAGAIN,
+    ),
+];
+
+/// PGs that do not serve.
+const STOPPED: &[Row] = &[
+    (
+        "a PG peers",
+        |f| {
+            f.clean();
+            f.pg(0, PEERING, &[0, 1, 2], &[]);
+        },
+        INACTIVE,
+        0,
+    ),
+    (
+        "a PG is down",
+        |f| {
+            f.clean();
+            f.pg(0, DOWN, &[0], &[]);
+        },
+        INACTIVE,
+        0,
+    ),
+    (
+        "a PG has too few copies for writes",
+        |f| {
+            f.clean();
+            f.pg(0, PEERED | UNDERSIZED | DEGRADED, &[0], &[0]);
+        },
+        INACTIVE,
+        0,
+    ),
+];
+
+/// PGs that serve and are not clean.
+const SERVING: &[Row] = &[
+    (
+        "a PG with two complete copies",
+        |f| {
+            f.clean();
+            f.pg(0, ACTIVE | UNDERSIZED | DEGRADED, &[0, 1], &[0, 1]);
+        },
+        BECOMES,
+        0,
+    ),
+    (
+        "a PG whose third copy recovers",
+        |f| {
+            f.clean();
+            f.pg(0, ACTIVE | DEGRADED | RECOVERING, &[0, 1, 2], &[0, 1]);
+        },
+        BECOMES,
+        0,
+    ),
+    (
+        "a PG of which only osd.0 has all objects",
+        |f| {
+            f.clean();
+            f.pg(0, ACTIVE | DEGRADED | RECOVERY_WAIT, &[0, 1, 2], &[0]);
+        },
+        BECOMES,
+        0,
+    ),
+    (
+        "osd.0 recovers itself, and two others are complete",
+        |f| {
+            f.clean();
+            f.pg(0, ACTIVE | DEGRADED | RECOVERING, &[1, 0, 2], &[1, 2]);
+        },
+        (0, "ok_become_more_degraded"),
+        0,
+    ),
+    (
+        "a backfill: all copies are complete, elsewhere",
+        |f| {
+            f.clean();
+            f.pg(0, ACTIVE | REMAPPED | BACKFILLING, &[0, 1, 2], &[0, 1, 2]);
+        },
+        (0, "ok_become_degraded"),
+        0,
+    ),
+    (
+        "an undersized PG in backfill, whose target is in its acting set",
+        |f| {
+            f.clean();
+            f.pg(0, ACTIVE | UNDERSIZED | BACKFILLING, &[0, 1, 2], &[0, 1]);
+        },
+        BECOMES,
+        0,
+    ),
+];
+
+/// OSDs that went down.
+const OUTAGES: &[Row] = &[
+    (
+        "the primary of a clean PG went down",
+        |f| {
+            f.clean();
+            f.mark("osd down", 2);
+        },
+        INACTIVE,
+        0,
+    ),
+    (
+        "a member went down, which the PGs have not reported yet",
+        |f| {
+            f.pg(0, CLEAN_PG, &[0, 1, 2], &[]);
+            f.pg(1, CLEAN_PG, &[0, 1, 2], &[]);
+            f.mark("osd down", 2);
+        },
+        BECOMES,
+        0,
+    ),
+    (
+        "a member restarted, which the PGs have not reported yet",
+        |f| {
+            f.pg(0, CLEAN_PG, &[0, 1, 2], &[]);
+            f.pg(1, CLEAN_PG, &[0, 1, 2], &[]);
+            f.mark("osd down", 2);
+            f.c.boot(2, &osd_addr(2));
+            assert!(f.c.map().is_up(OsdId(2)));
+        },
+        BECOMES,
+        0,
+    ),
+];
+
 #[test]
 fn every_state_of_a_pg_is_judged() {
-    type Row = (&'static str, fn(&mut Field), (i32, &'static str), i32);
-    let unknown = (errno::EBUSY, "unknown_pgs");
-    let inactive = (errno::EBUSY, "bad_already_inactive");
-    let becomes = (errno::EBUSY, "bad_become_inactive");
-    let rows: &[Row] = &[
-        ("nothing has reported", |_| (), unknown, errno::EAGAIN),
-        ("one PG has not reported", |f| f.pg(0, CLEAN_PG, &[0, 1, 2], &[]), unknown, errno::EAGAIN),
-        (
-            "a PG reported an empty state",
-            |f| {
-                f.clean();
-                f.pg(0, 0, &[0, 1, 2], &[]);
-            },
-            unknown,
-            errno::EAGAIN,
-        ),
-        ("all PGs are clean", Field::clean, (0, "ok_become_degraded"), 0),
-        (
-            "after a restart of the monitor",
-            |f| {
-                f.clean();
-                f.c.restart();
-                f.admin = f.c.admin();
-            },
-            unknown,
-            errno::EAGAIN,
-        ),
-        (
-            "a PG peers",
-            |f| {
-                f.clean();
-                f.pg(0, PEERING, &[0, 1, 2], &[]);
-            },
-            inactive,
-            0,
-        ),
-        (
-            "a PG is down",
-            |f| {
-                f.clean();
-                f.pg(0, DOWN, &[0], &[]);
-            },
-            inactive,
-            0,
-        ),
-        (
-            "a PG has too few copies for writes",
-            |f| {
-                f.clean();
-                f.pg(0, PEERED | UNDERSIZED | DEGRADED, &[0], &[0]);
-            },
-            inactive,
-            0,
-        ),
-        (
-            "a PG with two complete copies",
-            |f| {
-                f.clean();
-                f.pg(0, ACTIVE | UNDERSIZED | DEGRADED, &[0, 1], &[0, 1]);
-            },
-            becomes,
-            0,
-        ),
-        (
-            "a PG whose third copy recovers",
-            |f| {
-                f.clean();
-                f.pg(0, ACTIVE | DEGRADED | RECOVERING, &[0, 1, 2], &[0, 1]);
-            },
-            becomes,
-            0,
-        ),
-        (
-            "a PG of which only osd.0 has all objects",
-            |f| {
-                f.clean();
-                f.pg(0, ACTIVE | DEGRADED | RECOVERY_WAIT, &[0, 1, 2], &[0]);
-            },
-            becomes,
-            0,
-        ),
-        (
-            "osd.0 recovers itself, and two others are complete",
-            |f| {
-                f.clean();
-                f.pg(0, ACTIVE | DEGRADED | RECOVERING, &[1, 0, 2], &[1, 2]);
-            },
-            (0, "ok_become_more_degraded"),
-            0,
-        ),
-        (
-            "a backfill: all copies are complete, elsewhere",
-            |f| {
-                f.clean();
-                f.pg(0, ACTIVE | REMAPPED | BACKFILLING, &[0, 1, 2], &[0, 1, 2]);
-            },
-            (0, "ok_become_degraded"),
-            0,
-        ),
-        (
-            "an undersized PG in backfill, whose target is in its acting set",
-            |f| {
-                f.clean();
-                f.pg(0, ACTIVE | UNDERSIZED | BACKFILLING, &[0, 1, 2], &[0, 1]);
-            },
-            becomes,
-            0,
-        ),
-        (
-            "the primary of a clean PG went down",
-            |f| {
-                f.clean();
-                f.mark("osd down", 2);
-            },
-            inactive,
-            0,
-        ),
-        (
-            "a member went down, which the PGs have not reported yet",
-            |f| {
-                f.pg(0, CLEAN_PG, &[0, 1, 2], &[]);
-                f.pg(1, CLEAN_PG, &[0, 1, 2], &[]);
-                f.mark("osd down", 2);
-            },
-            becomes,
-            0,
-        ),
-        (
-            "a member restarted, which the PGs have not reported yet",
-            |f| {
-                f.pg(0, CLEAN_PG, &[0, 1, 2], &[]);
-                f.pg(1, CLEAN_PG, &[0, 1, 2], &[]);
-                f.mark("osd down", 2);
-                f.c.boot(2, &osd_addr(2));
-                assert!(f.c.map().is_up(OsdId(2)));
-            },
-            becomes,
-            0,
-        ),
-    ];
-    for (what, arrange, (rc, list), safe) in rows {
+    for (what, arrange, (rc, list), safe) in [REPORTS, STOPPED, SERVING, OUTAGES].concat() {
         let mut f = Field::new();
         arrange(&mut f);
         // osd.3 says that it holds nothing, so what is known of the PGs does not matter.
         f.holds(3, 0);
         let (got, j) = f.ok_to_stop(&[0]);
-        assert_eq!((got, j["ok_to_stop"] == true), (*rc, *rc == 0), "{what}: {j}");
+        assert_eq!((got, j["ok_to_stop"] == true), (rc, rc == 0), "{what}: {j}");
         assert!(j[list].is_array(), "{what}: {j}");
-        assert_eq!(f.safe(3).0, *safe, "{what}: {:?}", f.safe(3));
+        assert_eq!(f.safe(3).0, safe, "{what}: {:?}", f.safe(3));
     }
 }
 

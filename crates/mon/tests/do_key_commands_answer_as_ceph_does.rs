@@ -20,14 +20,14 @@ fn ring(entity: &str, key: &str, caps: &str) -> String {
     format!("[{entity}]\n\tkey = {key}\n{caps}")
 }
 
-#[test]
-fn refusals_and_texts() {
-    let mut c = Cluster::new();
-    let admin = c.admin();
+/// A command, its input, and the expected errno and status line.
+type Step = (Value, String, i32, &'static str);
+
+/// The creation of keys with capabilities that parse or do not.
+fn creations() -> Vec<Step> {
     let goc = |entity: &str, caps: &[&str]| on(entity, "auth get-or-create", caps);
-    let mon_r = "\tcaps mon = \"allow r\"\n";
     let none = String::new();
-    let steps: &[(Value, String, i32, &str)] = &[
+    vec![
         (goc("client.e", &["mon", ""]), none.clone(), -22, "mon capability parse failed, stopped at end of ''"),
         (goc("client.e", &["osd", ""]), none.clone(), -22, "osd capability parse failed, stopped at '' of ''"),
         (goc("client.e", &["mgr", ""]), none.clone(), -22, "mgr capability parse failed, stopped at end of ''"),
@@ -86,6 +86,14 @@ fn refusals_and_texts() {
             -22,
             "key for client.q1 exists but cap mon does not match",
         ),
+    ]
+}
+
+/// Keys that are shown, added and imported.
+fn additions() -> Vec<Step> {
+    let mon_r = "\tcaps mon = \"allow r\"\n";
+    let none = String::new();
+    vec![
         (on("client.q1", "auth get", &[]), none.clone(), 0, "exported keyring for client.q1"),
         (on("client.nosuch", "auth get", &[]), none.clone(), -2, "failed to find client.nosuch in keyring"),
         (on("client.nosuch", "auth get-key", &[]), none.clone(), -2, "don't have client.nosuch"),
@@ -131,6 +139,13 @@ fn refusals_and_texts() {
             "auth import: no caps supplied",
         ),
         (json!({ "prefix": "auth import" }), ring("client.i", KEY, mon_r), 0, "imported keyring"),
+    ]
+}
+
+/// Keys whose capabilities change, and which are removed.
+fn changes() -> Vec<Step> {
+    let none = String::new();
+    vec![
         (
             on("client.q1", "auth caps", &["mon", "allow rw", "mds", "allow r"]),
             none.clone(),
@@ -156,10 +171,16 @@ fn refusals_and_texts() {
         (on("q1", "auth rm", &[]), none.clone(), -22, "bad entity name"),
         (on("client.q2", "auth del", &[]), none.clone(), 0, "updated"),
         (json!({ "prefix": "auth get-or-create", "entity": 7 }), none, -22, "bad or missing field 'entity'"),
-    ];
-    for (cmd, input, rc, rs) in steps {
-        let got = c.command(admin, cmd, input);
-        assert_eq!((got.0, got.1.as_str()), (*rc, *rs), "{cmd} < {input}");
+    ]
+}
+
+#[test]
+fn refusals_and_texts() {
+    let mut c = Cluster::new();
+    let admin = c.admin();
+    for (cmd, input, rc, rs) in [creations(), additions(), changes()].concat() {
+        let got = c.command(admin, &cmd, &input);
+        assert_eq!((got.0, got.1.as_str()), (rc, rs), "{cmd} < {input}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! Does every backend fulfil the trait's contract, and the embedded one also across a restart?
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
@@ -114,6 +115,64 @@ fn increments_survive_lost_answers() {
     assert!(unknown > 100, "the faults came about: {unknown}");
 }
 
+/// A follower of a watch: it reads all, watches from there, and restarts where the watch is lost.
+#[derive(Default)]
+struct Follower {
+    view: BTreeMap<Bytes, Bytes>,
+    /// Revision of the view.
+    at: u64,
+    watching: bool,
+    /// True while a request is open.
+    asked: bool,
+    /// Number of watches that were lost, and of those whose beginning the store no longer had.
+    lost: usize,
+    compacted: usize,
+}
+
+impl Follower {
+    /// The next request, if none is open.
+    fn ask(&mut self, all: &state::Range) -> Option<Op> {
+        if std::mem::replace(&mut self.asked, true) {
+            return None;
+        }
+        let watch = Op::Watch { id: 5, range: all.clone(), from: self.at + 1 };
+        Some(if self.watching { watch } else { Op::all(all.clone()) })
+    }
+
+    fn event(&mut self, e: state::Event, seed: u64) {
+        match e {
+            state::Event::Changed { revision, changes, .. } => {
+                assert!(revision > self.at, "seed {seed}");
+                self.at = revision;
+                for c in changes {
+                    match c.entry {
+                        Some(e) => self.view.insert(c.key, e.value),
+                        None => self.view.remove(&c.key),
+                    };
+                }
+            }
+            state::Event::Lost { .. } => {
+                self.lost += 1;
+                self.asked = false;
+            }
+            state::Event::Reply(r) => match r.result {
+                Ok(Outcome::Entries { entries, .. }) => {
+                    assert!(r.revision >= self.at, "seed {seed}");
+                    self.at = r.revision;
+                    self.view = entries.into_iter().map(|(k, e)| (k, e.value)).collect();
+                    (self.watching, self.asked) = (true, false);
+                }
+                Ok(_) => {}
+                Err(StateError::Compacted(_)) => {
+                    self.compacted += 1;
+                    (self.watching, self.asked) = (false, false);
+                }
+                Err(_) => self.asked = false,
+            },
+        }
+    }
+}
+
 /// A follower applies a watch and restarts where it is lost. In the end it has the state of the store, and it never saw
 /// a revision twice or out of order.
 #[test]
@@ -124,8 +183,7 @@ fn a_follower_of_a_watch_ends_with_the_stores_state() {
         let (cluster, now) = (Cluster::new(seed, faults), Cell::new(0));
         let (mut writer, mut follower) = (cluster.handle(), cluster.handle());
         let all = state::Range::prefix(b"k");
-        let mut view = std::collections::BTreeMap::new();
-        let (mut at, mut watching, mut asked) = (0, false, false);
+        let mut f = Follower::default();
         for i in 0..400u64 {
             if i == 300 {
                 cluster.set_faults(Faults::default());
@@ -136,44 +194,12 @@ fn a_follower_of_a_watch_ends_with_the_stores_state() {
                 t.put("other", i.to_string());
                 writer.submit(state::Request { token: i, op: Op::Txn(t) });
             }
-            if !asked {
-                asked = true;
-                let watch = Op::Watch { id: 5, range: all.clone(), from: at + 1 };
-                let op = if watching { watch } else { Op::all(all.clone()) };
+            if let Some(op) = f.ask(&all) {
                 follower.submit(state::Request { token: 0, op });
             }
             step(&cluster, &now);
             while let Some(e) = follower.poll() {
-                match e {
-                    state::Event::Changed { revision, changes, .. } => {
-                        assert!(revision > at, "seed {seed}");
-                        at = revision;
-                        for c in changes {
-                            match c.entry {
-                                Some(e) => view.insert(c.key, e.value),
-                                None => view.remove(&c.key),
-                            };
-                        }
-                    }
-                    state::Event::Lost { .. } => {
-                        lost += 1;
-                        asked = false;
-                    }
-                    state::Event::Reply(r) => match r.result {
-                        Ok(Outcome::Entries { entries, .. }) => {
-                            assert!(r.revision >= at, "seed {seed}");
-                            at = r.revision;
-                            view = entries.into_iter().map(|(k, e)| (k, e.value)).collect();
-                            (watching, asked) = (true, false);
-                        }
-                        Ok(_) => {}
-                        Err(StateError::Compacted(_)) => {
-                            compacted += 1;
-                            (watching, asked) = (false, false);
-                        }
-                        Err(_) => asked = false,
-                    },
-                }
+                f.event(e, seed);
             }
         }
         while writer.poll().is_some() {}
@@ -185,13 +211,14 @@ fn a_follower_of_a_watch_ends_with_the_stores_state() {
                     result: Ok(Outcome::Entries { entries, .. }),
                     ..
                 })) => {
-                    break entries.into_iter().map(|(k, e)| (k, e.value)).collect::<std::collections::BTreeMap<_, _>>();
+                    break entries.into_iter().map(|(k, e)| (k, e.value)).collect::<BTreeMap<_, _>>();
                 }
                 Some(_) => {}
                 None => step(&cluster, &now),
             }
         };
-        assert_eq!(view, truth, "seed {seed}");
+        assert_eq!(f.view, truth, "seed {seed}");
+        (lost, compacted) = (lost + f.lost, compacted + f.compacted);
     }
     assert!(lost > 20 && compacted > 2, "the faults came about: {lost} {compacted}");
 }

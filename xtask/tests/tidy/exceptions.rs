@@ -58,8 +58,6 @@ pub(super) const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
         "encode",
         "the fields of an encoding in their order, with the versions that added them",
     ),
-    ("crates/lab/src/host/exec/conf.rs", "text", "a configuration file, line by line"),
-    ("crates/lab/src/host/exec/tool.rs", "fio", "a command line, option by option"),
     ("crates/osd/src/host/shard.rs", "handle", "one match on the path of every operation; each case has a few lines"),
     ("crates/pg/src/exec/mod.rs", "one", "one match on the path of every operation; each case has a few lines"),
     (

@@ -39,20 +39,43 @@ pub(super) fn gateway_port(mon: u16) -> u16 {
     mon.saturating_add(3)
 }
 
+/// The options of a section by name.
+type Section = BTreeMap<String, String>;
+
+/// Sections in the order of the file; those of single OSDs follow.
+const ORDER: [&str; 7] = ["global", "client", "mon", "mgr", "osd", "mds", "client.rgw.a"];
+
 impl Conf<'_> {
     /// Text of the configuration file, for programs that see the cluster's directory at `dir`.
     pub(super) fn text(&self, dir: &Path) -> String {
+        let mut sections = BTreeMap::new();
+        sections.insert("global", self.global(dir));
+        self.put_daemons(&mut sections, dir);
+        for (who, all) in self.options {
+            let known = ORDER.into_iter().find(|s| s == who).unwrap_or("global");
+            sections.entry(known).or_default().extend(all.iter().map(|(k, v)| (k.clone(), v.clone())));
+        }
+        let mut out = String::new();
+        for (name, all) in ORDER.iter().filter_map(|n| Some((n, sections.get(n)?))) {
+            let _ = writeln!(out, "[{name}]");
+            for (k, v) in all {
+                let _ = writeln!(out, "{k} = {v}");
+            }
+        }
+        self.write_osds(&mut out);
+        out
+    }
+
+    /// The options of all programs.
+    fn global(&self, dir: &Path) -> Section {
         let d = dir.display();
         let mode = match self.cluster.text("mode") {
             "secure" => "secure",
             _ => "crc secure",
         };
-        let memory = self.cluster.bytes("memory");
         // The failure domain is the host if there are at least three hosts, one for each copy.
         let domain = u8::from(self.cluster.int("nodes") >= 3);
-        let mut sections: BTreeMap<&str, BTreeMap<String, String>> = BTreeMap::new();
-        let mut put = |s: &'static str, k: &str, v: String| sections.entry(s).or_default().insert(k.into(), v);
-        for (k, v) in [
+        let all = [
             ("fsid", self.fsid.to_owned()),
             ("mon_host", format!("[v2:{}:{}/0]", self.ip, self.port)),
             ("auth_cluster_required", "cephx".into()),
@@ -76,9 +99,14 @@ impl Conf<'_> {
             ("admin_socket", format!("{d}/run/$name.asok")),
             ("log_file", format!("{d}/log/$name.log")),
             ("keyring", format!("{d}/$name.keyring")),
-        ] {
-            put("global", k, v);
-        }
+        ];
+        all.into_iter().map(|(k, v)| (k.to_owned(), v)).collect()
+    }
+
+    /// Adds the options of clients and of each kind of daemon.
+    fn put_daemons(&self, sections: &mut BTreeMap<&'static str, Section>, dir: &Path) {
+        let (d, memory) = (dir.display(), self.cluster.bytes("memory"));
+        let mut put = |s: &'static str, k: &str, v: String| sections.entry(s).or_default().insert(k.into(), v);
         for (k, v) in [
             ("keyring", format!("{d}/ceph.client.admin.keyring")),
             ("admin_socket", String::new()),
@@ -114,20 +142,10 @@ impl Conf<'_> {
         ] {
             put("osd", k, v);
         }
-        for (who, all) in self.options {
-            let known = ["global", "client", "mon", "mgr", "osd", "mds", "client.rgw.a"].into_iter().find(|s| s == who);
-            for (k, v) in all {
-                sections.entry(known.unwrap_or("global")).or_default().insert(k.clone(), v.clone());
-            }
-        }
-        let mut out = String::new();
-        let order = ["global", "client", "mon", "mgr", "osd", "mds", "client.rgw.a"];
-        for (name, all) in order.iter().filter_map(|n| Some((n, sections.get(n)?))) {
-            let _ = writeln!(out, "[{name}]");
-            for (k, v) in all {
-                let _ = writeln!(out, "{k} = {v}");
-            }
-        }
+    }
+
+    /// Adds a section for each OSD.
+    fn write_osds(&self, out: &mut String) {
         for (id, o) in self.osds.iter().enumerate() {
             let (lo, hi) = ports(self.port, id);
             let _ = write!(
@@ -141,6 +159,5 @@ impl Conf<'_> {
                 let _ = write!(out, "osd_block_path = {p}\nbluestore_block_path = {p}\n");
             }
         }
-        out
     }
 }

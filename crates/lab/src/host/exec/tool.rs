@@ -369,6 +369,12 @@ fn fio(c: &Cell, on: &Target<'_>, job: &str, block: &str, depth: u64, seconds: O
             "--log_avg_msec=1000".into(),
         ]);
     }
+    fio_jobs(line, c, on, clients).extra(c)
+}
+
+/// Adds fio's jobs, one for each client, with what they read and write.
+fn fio_jobs(mut line: Line, c: &Cell, on: &Target<'_>, clients: u64) -> Line {
+    let l = &c.load;
     if uses_images(c) {
         for i in 0..clients {
             line = line.add([format!("--name=c{i}"), format!("--rbdname={}", image(i))]);
@@ -391,7 +397,7 @@ fn fio(c: &Cell, on: &Target<'_>, job: &str, block: &str, depth: u64, seconds: O
         ]);
         line = line.add((0..clients).map(|i| format!("--name=c{i}")));
     }
-    line.extra(c)
+    line
 }
 
 /// Log files of `kind` that fio wrote, the text of each job's.
