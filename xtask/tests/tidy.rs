@@ -252,7 +252,8 @@ fn invariants_name_what_holds_them() {
         let own = path.split('/').take(2).collect::<Vec<_>>().join("/");
         let named = tests.split('`').skip(1).step_by(2).filter(|w| w.ends_with(".rs") || w.ends_with(".sh"));
         let exists = |w: &str| {
-            let from = if ["crates/", "fuzz/", "interop/"].iter().any(|p| w.starts_with(p)) { "." } else { &own };
+            let from =
+                if ["crates/", "fuzz/", "interop/", "xtask/"].iter().any(|p| w.starts_with(p)) { "." } else { &own };
             root().join(from).join(w).is_file()
         };
         found.extend(named.filter(|w| !exists(w)).map(|w| format!("{path}: there is no {w}")));

@@ -192,6 +192,29 @@ fn an_operator_makes_judges_and_carries_out_a_plan() {
 }
 
 #[test]
+fn a_plan_leaves_alone_what_has_changed_since() {
+    let mut f = Field::new();
+    let cmd = |prefix: &str| json!({ "prefix": prefix, "plan": "a" });
+    f.c.ok(f.admin, &json!({ "prefix": "balancer off" }));
+    f.set("mgr/balancer/upmap_max_optimizations", "1000");
+    f.set("target_max_misplaced_ratio", "0.5");
+    f.c.ok(f.admin, &cmd("balancer optimize"));
+    let dump: Value = serde_json::from_str(&f.c.ok(f.admin, &cmd("balancer dump"))).unwrap();
+    let planned = dump["new_pg_upmap_items"].as_array().unwrap();
+    let (pgid, move_) = (&planned[0]["pgid"], &planned[0]["mappings"][0]);
+    let from = i32::try_from(move_["from"].as_i64().unwrap()).unwrap();
+    // An operator moves that shard to another OSD.
+    let set =
+        |to: i32| json!({ "prefix": "osd pg-upmap-items", "pgid": pgid, "id": [from.to_string(), to.to_string()] });
+    let others = (0..OSDS).filter(|to| move_["to"] != *to && *to != from);
+    let to = others.into_iter().find(|to| f.c.command(f.admin, &set(*to), "").0 == 0).unwrap();
+    f.c.ok(f.admin, &cmd("balancer execute"));
+    assert_eq!(f.items(), planned.len());
+    let pg = PgId::parse(pgid.as_str().unwrap()).unwrap();
+    assert_eq!(f.c.map().pg_upmap_items.get(&pg), Some(&vec![(OsdId(from), OsdId(to))]));
+}
+
+#[test]
 fn modes_that_are_not_served_are_refused() {
     let mut f = Field::new();
     let mode = |m: &str| json!({ "prefix": "balancer mode", "mode": m });

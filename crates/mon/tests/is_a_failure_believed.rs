@@ -63,6 +63,20 @@ fn an_osd_is_not_called_dead_on_another_s_word_while_its_session_is_open() {
     assert_eq!(c.map().epoch, e, "nothing is left to tell");
 }
 
+/// A leader that finds an OSD down does not know why it was marked so.
+#[test]
+fn another_leader_calls_no_osd_dead_that_is_down() {
+    let (mut c, _, osds) = Cluster::with_osds(4);
+    let m = report(&c, 1, FAILED | IMMEDIATE, 21);
+    c.send(osds[0], &m);
+    assert!(c.map().is_down(OsdId(1)));
+    c.restart();
+    let session = c.osd_session(1, osd_addr(1), Role::Mon);
+    c.close(session);
+    c.ticks(3);
+    assert_eq!(c.map().xinfo(OsdId(1)).dead_epoch, Epoch(0));
+}
+
 #[test]
 fn an_osd_that_boots_again_after_a_false_report_is_not_called_dead() {
     let (mut c, _, osds) = Cluster::with_osds(4);

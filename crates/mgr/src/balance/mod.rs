@@ -141,6 +141,12 @@ pub struct Gather {
 }
 
 impl Gather {
+    /// Number of PGs placed so far.
+    #[must_use]
+    pub fn placed(&self) -> usize {
+        self.spread.pools.values().map(|p| p.sets.len()).sum()
+    }
+
     /// Places up to `n` more PGs. Returns true once all are placed.
     ///
     /// The map may change between steps. A pool that then has other numbers is left out by [`Gather::finish`], and a

@@ -24,6 +24,10 @@
 //!  2. Every byte sequence sent as a command gets an answer and causes no panic; malformed JSON gives EINVAL.
 //!  3. Every command in the descriptions has its function. A command that this program cannot carry out is refused
 //!     with an errno and a text that says so.
+//!
+//! Tests: an assertion (1, that a failure changes nothing; that the state is read only is the type's),
+//! `tests/does_any_command_break_the_monitor.rs` (2), `tests/do_clients_understand_the_descriptions.rs` (3,
+//! `every_entry_parses_and_has_help`).
 
 mod auth;
 pub(crate) mod config;
@@ -383,7 +387,12 @@ fn is_secret_name(name: &str) -> bool {
 
 /// Runs a command.
 pub fn dispatch(req: Request<'_>) -> CommandOutcome {
-    run(req).unwrap_or_else(refusal)
+    let before = cfg!(debug_assertions).then(|| req.pending.extent());
+    let Request { state, pending, session, cmd, input, now, random, ops } = req;
+    let outcome = run(Request { state, pending: &mut *pending, session, cmd, input, now, random, ops });
+    let unchanged = || before.is_none_or(|b| b == pending.extent());
+    debug_assert!(outcome.is_ok() || unchanged(), "'{}' failed and has changed something", cmd.sig.prefix);
+    outcome.unwrap_or_else(refusal)
 }
 
 /// The answer to a command that is refused.

@@ -11,6 +11,10 @@
 //!     others compare the mark. So a state has the records of one import, even if two run at a time or a request of an
 //!     earlier one arrives late.
 //!  3. All compare that there is no cluster and that no monitor leads.
+//!
+//! Tests: `src/host/archive/tests.rs` (1, `an_import_into_a_file_is_cut_short`, `an_import_into_etcd_is_cut_short`;
+//! 2, `of_two_concurrent_imports_the_second_one_stays`; 3, `an_import_beside_a_monitor_with_a_file_is_refused`,
+//! `an_import_beside_a_leader_with_etcd_is_refused`).
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};

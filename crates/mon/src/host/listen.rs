@@ -4,6 +4,8 @@
 //!  1. A monitor listens at its msgr1 address from the monmap on that has it, and no longer announces it from the
 //!     monmap on that has it no more.
 //!  2. Another msgr2 address is taken up at the next start: other monitors and daemons are connected to this one.
+//!
+//! Tests: below.
 
 use super::MonError;
 use base::{AddrVec, EntityAddr};

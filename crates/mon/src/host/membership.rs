@@ -5,6 +5,9 @@
 //!  1. The lease is renewed only while the monitor's thread answers: after [`SILENT_MAX`] without a sign of it the
 //!     lease is given back, and this process never leads again.
 //!  2. The monitor acts as leader only before [`Standing::leads_until`], which it reads before each group of effects.
+//!
+//! Tests: below (1, `a_thread_that_never_answers_loses_the_lease`; 2,
+//! `a_turn_longer_than_the_lease_does_not_lose_it`), `interop/long/several_monitors.sh` (2).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

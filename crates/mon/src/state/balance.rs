@@ -5,6 +5,9 @@
 //! Invariants:
 //!  1. A plan examines at most `TRIES` sets.
 //!  2. An item is changed only if it is as it was when its PG was placed.
+//!
+//! Tests: `crates/mgr/src/balance/tests.rs` (1, `a_plan_ends_with_its_tries`),
+//! `tests/does_the_balancer_even_osds_out.rs` (2, `a_plan_leaves_alone_what_has_changed_since`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -3,7 +3,9 @@
 //! Everybody reads the fields of [`StateView`] through [`ClusterState`], which gives no other access to them. `commit`
 //! has the one change of what is stored, `volatile` those of the parts that are not.
 //!
-//! Invariant: nothing outside this module changes the state but by its methods. A test that does not compile holds it:
+//! Invariant: nothing outside this module changes the state but by its methods.
+//!
+//! Tests: the first of these does not compile.
 //!
 //! ```compile_fail
 //! fn change(state: &mut mon::state::ClusterState) {

@@ -7,6 +7,8 @@
 //!     names. An epoch's bytes never change.
 //!  3. Incrementals since a checkpoint take no more bytes than it, or are few. So the store holds at most twice the
 //!     bytes of its incrementals.
+//!
+//! Tests: `tests/does_the_history_hold_through_crashes.rs` (1, 2), below (3).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -103,6 +105,7 @@ impl MapHistory {
 
     /// Adds a committed epoch; with `checkpoint` its full map was stored too.
     pub fn committed(&mut self, e: Epoch, inc: Bytes, full: Bytes, checkpoint: bool) {
+        debug_assert!(e > self.newest, "an epoch's bytes never change");
         self.newest = e;
         if checkpoint {
             self.checkpoints.insert(e);
@@ -239,5 +242,33 @@ impl StoredMaps {
             }
         }
         Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn incrementals_outweigh_no_checkpoint() {
+        let first = Bounds { oldest: Epoch(1), newest: Epoch(1), checkpoints: [Epoch(1)].into(), writer: (0, 0) };
+        let full = Bytes::from(vec![0; 1000]);
+        let (mut h, mut stored) = (MapHistory::new(&first), vec![(Epoch(1), 0, true)]);
+        for n in 0..1500u32 {
+            // Short ones are few by their number, longer ones by their bytes.
+            let inc = Bytes::from(vec![0; if n < 600 { 1 } else { 50 + n as usize % 300 }]);
+            let (e, due) = (h.newest.next(), h.checkpoint_due(inc.len(), full.len()));
+            stored.push((e, inc.len(), due));
+            h.committed(e, inc, full.clone(), due);
+        }
+        for part in stored.split(|(.., checkpoint)| *checkpoint) {
+            assert!(part.len() < CHECKPOINT_EPOCHS as usize, "{} epochs without a checkpoint", part.len());
+            assert!(part.iter().map(|(_, n, _)| n).sum::<usize>() < full.len());
+        }
+        let checkpoints: BTreeSet<Epoch> = stored.iter().filter(|(.., c)| *c).map(|(e, ..)| *e).collect();
+        assert_eq!(h.bounds().checkpoints, checkpoints);
+        assert!(checkpoints.len() > 100, "{}", checkpoints.len());
+        h.trim(Epoch(300));
+        assert!(h.first_kept() <= h.oldest && h.inc(Epoch(299)).is_none());
     }
 }

@@ -6,6 +6,8 @@
 //! Invariants:
 //!  1. Nothing here names a session's messages or a command. The rules of the tree test the direction of imports.
 //!  2. Functions here read the committed state and change only [`Pending`]; a commit changes the state.
+//!
+//! Tests: `xtask/tests/tidy/floors.rs` (1), the types (2): functions here get the state by `&`.
 
 pub mod access;
 pub(crate) mod balance;

@@ -7,6 +7,9 @@
 //!  1. Code that decides on pending changes asks `Pending` (`map`, `auth`, `config`, …), which shows committed state
 //!     with the pending changes applied; so several commands of one proposal see each other's changes.
 //!  2. A command that fails leaves `Pending` as it found it.
+//!
+//! Tests: `tests/does_a_rehearsal_foretell_the_map.rs` (1, `several_commands_see_each_other`), an assertion in
+//! `command` (2).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -100,6 +103,29 @@ impl Pending {
             && self.global_id_end.is_none()
             && self.term.is_none()
             && self.trim_to.is_none()
+    }
+
+    /// The pending map change and the number of other changes of each kind, to see in assertions whether there are new
+    /// ones.
+    pub(crate) fn extent(&self) -> (Option<Incremental>, [usize; 14]) {
+        let some = |is: bool| usize::from(is);
+        let n = [
+            self.auth.len(),
+            self.config.len(),
+            self.kv.len(),
+            self.mutes.len(),
+            self.log.len(),
+            self.mds_metadata.len(),
+            self.osd_metadata.len(),
+            self.created_pgs.len(),
+            self.taken_snaps.len(),
+            some(self.monmap.is_some()),
+            some(self.mgrmap.is_some()),
+            some(self.fsmap.is_some()),
+            some(self.service_keys.is_some()),
+            some(self.trim_to.is_some()),
+        ];
+        (self.inc.clone(), n)
     }
 
     /// The pending map change, if there is one.

@@ -6,6 +6,9 @@
 //! Invariants:
 //!  1. The sender must have the rights of each command. Its output is not in the answer, only its errno and status line.
 //!  2. Nothing is proposed, and no effect of a command is carried out.
+//!
+//! Tests: `tests/does_a_rehearsal_foretell_the_map.rs` (1, `only_who_may_run_a_command_may_rehearse_it`; 2,
+//! `only_changes_of_the_map_are_rehearsed`).
 
 pub(crate) mod steps;
 

@@ -7,6 +7,9 @@
 //!  1. The change, the upmap items that hold PGs and the record are one proposal, on the map that was rehearsed.
 //!  2. The sender must have the rights of the command that is carried out.
 //!  3. One program at a time makes steps (`mgr::rehearse::steps::Claim`).
+//!
+//! Tests: `tests/does_a_rehearsal_foretell_the_map.rs` (1, `a_change_in_steps_holds_pgs_and_is_undone_or_committed`;
+//! 2, 3, `a_change_in_steps_needs_rights_and_a_way_back`).
 
 use super::is_of_map;
 use crate::command::{

@@ -5,6 +5,9 @@
 //!  1. The sender's rights are checked here, with the permission that the command's description asks for; the manager
 //!     then gets the command from an entity that may do all there.
 //!  2. Descriptions come from the active manager alone, within `COMMANDS_MAX` and `BYTES_MAX`.
+//!
+//! Tests: `tests/does_a_separate_manager_get_on.rs` (1,
+//! `commands_of_a_separate_manager_are_described_and_passed_on`), below (2).
 
 use base::{AuthName, errno};
 use bytes::Bytes;

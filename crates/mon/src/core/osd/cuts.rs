@@ -9,6 +9,9 @@
 //! Invariants:
 //!  1. A single OSD's reports never take another one out of service: both ends have to report.
 //!  2. No OSD is taken out if more PGs would stop to serve than go on.
+//!
+//! Tests: `tests/is_a_cut_link_told_from_a_failure.rs` (1, `one_end_leaves_once_and_comes_back`; 2,
+//! `no_pg_stops_that_would_go_on_otherwise`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

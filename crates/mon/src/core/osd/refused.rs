@@ -9,6 +9,10 @@
 //!  1. No OSD with an open session is called dead on the word of another OSD.
 //!  2. The list is volatile. OSDs that another leader finds down are called dead only when they say so themselves;
 //!     else primaries wait until their leases end.
+//!
+//! Tests: `tests/is_a_failure_believed.rs` (1,
+//! `an_osd_is_not_called_dead_on_another_s_word_while_its_session_is_open`; 2,
+//! `another_leader_calls_no_osd_dead_that_is_down`).
 
 use base::OsdId;
 
@@ -48,6 +52,6 @@ impl MonCore {
     /// True if the instance of the OSD that the map knows has an open session.
     fn has_open_session(&self, osd: OsdId) -> bool {
         let addrs = self.state.osdmap.client_addr(osd);
-        self.sessions.values().any(|s| s.osd() == Some(osd) && Some(&s.addrs) == addrs)
+        self.sessions.values().any(|s| s.osd() == Some(osd) && Some(s.addrs()) == addrs)
     }
 }

@@ -5,6 +5,8 @@
 //!     So a pool whose snapshots are all removed has one range, however many snapshots it had.
 //!  2. A record holds the ranges that begin in one block of [`BLOCK`] ids, so its length has a bound that does not
 //!     depend on the pool's history. A change writes the records of the blocks in which it changes a range.
+//!
+//! Tests: below.
 
 use std::collections::{BTreeMap, BTreeSet};
 

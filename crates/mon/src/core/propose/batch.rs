@@ -5,6 +5,8 @@
 //!     proposal visible. Earlier transactions hold records that mean nothing without the head, or that are valid
 //!     alone. Later ones remove records that the head made obsolete, or write records that may be lost.
 //!  2. No key is changed twice: the last change of a key counts.
+//!
+//! Tests: below.
 
 use std::collections::BTreeMap;
 

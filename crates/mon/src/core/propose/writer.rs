@@ -4,6 +4,8 @@
 //!  1. At most one proposal is in flight.
 //!  2. No two transactions have the same name, whichever process made them: the name has a random number of the
 //!     process and a count.
+//!
+//! Tests: an assertion (1), `tests/do_several_monitors_stay_one.rs` (2, `one_history_whatever_fails`).
 
 use std::time::Duration;
 

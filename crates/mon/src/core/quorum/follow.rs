@@ -5,6 +5,10 @@
 //!  1. The copy equals the state at the copy's revision. If the watch is lost, compacted, or behind the store for too
 //!     long, the copy is read again at one revision and watched from the next one on.
 //!  2. If the state can't be read for [`UNREADABLE_MAX`], the monitor stops, since it does not know which clients may sign in.
+//!
+//! Tests: below (1, `changes_during_a_broken_watch_are_read`,
+//! `a_copy_older_than_the_compacted_revision_is_read_again`, `a_copy_that_stays_behind_is_detected`; 2,
+//! `a_follower_that_cannot_read_stops`).
 
 use std::cell::RefCell;
 use std::rc::Rc;

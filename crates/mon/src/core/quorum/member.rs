@@ -13,6 +13,10 @@
 //!  2. A deposed leader never leads again in this process, because its state may be stale.
 //!  3. An unknown outcome is looked up: the record of the leader names the process that wrote it. If it is under an
 //!     earlier lease of this process, it is written again under the present one before this monitor leads.
+//!
+//! Tests: `src/core/quorum/member/tests.rs` (1, `a_leader_stops_when_the_record_is_not_its_own`,
+//! `a_lease_that_is_renewed_without_the_others_ends_with_the_reads`; 3,
+//! `a_leaders_record_under_an_earlier_lease_is_written_again`), an assertion (2).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -397,6 +401,7 @@ impl Member {
         if !self.held.as_ref().is_some_and(|h| h.holds(now)) {
             return;
         }
+        debug_assert!(!self.led, "a process leads once: it stands and takes up its record only if it has not led");
         self.led = true;
         self.leading = true;
         self.fence = (revision, now);

@@ -6,6 +6,9 @@
 //!  1. No session has more than [`ONE`] bytes in flight, and all together have at most [`ALL`], except for a single
 //!     larger message.
 //!  2. Waiting messages are sent round-robin, one of each session that may send, and in order within a session.
+//!
+//! Tests: assertions (1), `src/core/relay/tests.rs` (1, `a_share_never_has_more_under_way_than_it_may`; 2,
+//! `sessions_share_a_link`).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -108,6 +111,8 @@ impl Share {
             if self.limited {
                 l.under_way += cost;
                 self.under_way += cost;
+                debug_assert!(l.under_way <= ONE || l.under_way == cost, "a session has its share in flight");
+                debug_assert!(self.under_way <= ALL || self.under_way == cost, "all sessions have the link's share");
             }
             self.stand(conn);
             return Some((conn, m));

@@ -7,6 +7,9 @@
 //!  2. The new epoch and its bounds become visible together.
 //!  3. No global id is given out that may be in use, and for a while clients keep theirs without their tickets
 //!     ([`crate::state::lost_tickets`]): the keys that sealed these may be missing.
+//!
+//! Tests: below (1, 2, `all_osds_are_down_in_a_map_that_is_visible_at_once`),
+//! `tests/do_clients_come_back_after_a_rebuild.rs` (3).
 
 use std::collections::BTreeMap;
 
@@ -94,13 +97,41 @@ pub fn advance(map: &OsdMap, ids: u64, by: u32, now: Utime) -> Result<Advance, L
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ::base::PoolId;
+    use ::base::{OsdId, PoolId};
     use cluster::PgPool;
     use std::sync::Arc;
 
     fn map(epoch: u32, pool_changed: u32, pg_num: u32) -> OsdMap {
         let pool = PgPool { last_change: Epoch(pool_changed), pg_num, ..PgPool::default() };
         OsdMap { epoch: Epoch(epoch), pools: Arc::new([(PoolId(1), Arc::new(pool))].into()), ..OsdMap::default() }
+    }
+
+    #[test]
+    fn all_osds_are_down_in_a_map_that_is_visible_at_once() {
+        let at = |sec| Utime { sec, nsec: 0 };
+        let mut inc = Incremental::new(Default::default(), Epoch(8), at(1));
+        inc.new_max_osd = 2;
+        inc.new_state = [(OsdId(0), osd_state::EXISTS), (OsdId(1), osd_state::EXISTS)].into();
+        inc.new_up_client = [(OsdId(1), Default::default())].into();
+        let before = map(7, 3, 8).apply(&inc).unwrap();
+        assert!(before.is_up(OsdId(1)) && before.is_down(OsdId(0)));
+        let a = advance(&before, 100, 1000, at(9)).unwrap();
+        assert_eq!((a.from, a.to), (Epoch(8), Epoch(1008)));
+        let of = |p: &[Write], k: &Bytes| {
+            p.iter().find_map(|w| match w {
+                Write::Put(key, v, _) if key == k => Some(v.clone()),
+                _ => None,
+            })
+        };
+        let bounds = Bytes::from_static(key::OSDMAP_BOUNDS.as_bytes());
+        let head: Vec<_> = a.parts.iter().filter(|p| of(p, &bounds).is_some()).collect();
+        assert_eq!(head.len(), 1);
+        assert_eq!(Bounds::from_bytes(&of(head[0], &bounds).unwrap()).unwrap().newest, a.to);
+        let mut after = OsdMap::decode_blob(&of(head[0], &key::full(a.to)).unwrap()).unwrap();
+        assert!(after.is_down(OsdId(0)) && after.is_down(OsdId(1)) && after.exists(OsdId(1)));
+        assert_eq!(after.pools, before.pools);
+        after.epoch = before.epoch;
+        assert_eq!(after.osd_weight, before.osd_weight);
     }
 
     #[test]

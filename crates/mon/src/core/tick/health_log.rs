@@ -5,6 +5,8 @@
 //!  1. An alert is told when it comes, when its severity rises and when it goes. A new text of the same alert, such as
 //!     another percentage, is told once a minute at most.
 //!  2. A monitor that begins to lead tells what it finds in one line, since it does not know what its predecessor told.
+//!
+//! Tests: below.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -98,7 +100,7 @@ impl HealthLog {
 impl MonCore {
     /// Tells changes of the health in the cluster log.
     pub(in crate::core) fn tick_health_log(&mut self) {
-        if !self.ticks.count.is_multiple_of(LOOK_SECONDS) {
+        if !self.ticks.is_nth(LOOK_SECONDS) {
             return;
         }
         let checks = crate::command::checks(&self.state, self.now);
