@@ -13,3 +13,4 @@ pub mod host;
 pub mod json;
 pub mod metrics;
 pub mod state;
+mod unreached;

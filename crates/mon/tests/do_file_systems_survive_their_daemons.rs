@@ -481,6 +481,21 @@ fn check(c: &Cluster, lost: &BTreeMap<u64, AddrVec>, seed: u64) {
     }
 }
 
+#[test]
+fn a_file_system_swapped_with_itself_stays() {
+    let (mut c, admin) = with_fs();
+    c.ok(admin, &json!({ "prefix": "fs fail", "fs_name": "home" }));
+    let refuse = json!({ "prefix": "fs set", "fs_name": "home", "var": "refuse_client_session", "val": "true" });
+    c.ok(admin, &refuse);
+    let id = the_map(&c).fs_by_name("home").unwrap().fscid;
+    let swap = json!({
+        "prefix": "fs swap", "fs1_name": "home", "fs1_id": id, "fs2_name": "home", "fs2_id": id, "swap_fscids": "yes",
+        "yes_i_really_mean_it": true,
+    });
+    c.ok(admin, &swap);
+    assert_eq!(the_map(&c).fs_by_name("home").map(|f| f.fscid), Some(id));
+}
+
 /// A random history of one file system and its daemons.
 struct History {
     c: Cluster,

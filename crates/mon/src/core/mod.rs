@@ -37,11 +37,11 @@ use crate::core::session::{Peer, Session};
 use crate::state::ops::OpTracker;
 use crate::state::options::MonOptions;
 use crate::state::{ClusterState, ConnKey, Pending, Role};
-use base::{EntityKind, Mono, Now, OsdId};
-use intake::deferred::Deferred;
+use base::{EntityKind, Now, OsdId};
+use intake::Intake;
 use osd::failure::FailureReports;
-use propose::waiter::Waiter;
 use propose::writer::Writer;
+use reply::Answers;
 use reply::requests::Requests;
 use session::credentials::Credentials;
 use session::rights::{AtMonitor, Right};
@@ -95,40 +95,6 @@ pub enum Effect {
     Forward(u64, Box<::mgr::host::forward::Forward>),
     /// Stop the monitor: another one may write the state. The reason is for the log.
     Stop(String),
-}
-
-/// Messages and lines from senders that are not proposed yet.
-#[derive(Default)]
-struct Intake {
-    /// Messages that wait for a commit.
-    deferred: Deferred,
-    /// Number of deferred messages that are handled before the next proposal.
-    replay: usize,
-    /// True while a message of `deferred` or `alone` is handled, which does not wait again.
-    replaying: bool,
-    /// Messages of a proposal that was too large, each of which gets a proposal of its own.
-    alone: std::collections::VecDeque<(ConnKey, Message)>,
-    /// Messages whose answers wait for the proposal under construction.
-    contributors: Vec<(ConnKey, Message)>,
-    /// Messages that wait for their turn.
-    turns: intake::turns::Turns,
-    /// Lines of the cluster log that senders may repeat.
-    log_known: crate::state::log::Known,
-    /// Time of the last service map sent, and whether it has changed since.
-    services_sent: (Option<Mono>, bool),
-}
-
-/// Answers under way, and those that many sessions get.
-#[derive(Default)]
-struct Answers {
-    /// Answers that wait for the commit of the proposal under construction.
-    waiters: Vec<Waiter>,
-    /// Commands whose output is made in pieces.
-    listings: commands::listings::Listings,
-    /// Messages that are encoded already.
-    made: reply::made::Made,
-    /// Clients that wait for an OSD.
-    awaited: reply::awaited::Awaited,
 }
 
 /// The state machine of the monitor and manager roles. Most fields are parts that own theirs.
@@ -202,19 +168,14 @@ impl MonCore {
     /// True while a commit is in flight, changes wait for one, or the effects of the last one are not complete.
     #[must_use]
     pub fn is_busy(&self) -> bool {
-        let waits = !self.intake.deferred.is_empty() || !self.intake.alone.is_empty() || self.intake.turns.has_more();
-        self.writer.is_busy() || !self.pending.is_empty() || waits || self.is_walking()
+        self.writer.is_busy() || !self.pending.is_empty() || self.intake.waits() || self.is_walking()
     }
 
     /// True if [`MonCore::flush`] has work left for further turns. The host handles other events that are ready and
     /// calls it again, even without an event.
     #[must_use]
     pub fn has_more(&self) -> bool {
-        self.is_walking()
-            || !self.answers.listings.is_empty()
-            || self.intake.turns.has_more()
-            || self.intake.replay > 0
-            || self.retries()
+        self.is_walking() || !self.answers.listings().is_empty() || self.intake.has_more() || self.retries()
     }
 
     /// Number of open sessions.
@@ -231,11 +192,11 @@ impl MonCore {
 
     fn open(&mut self, c: ConnKey, peer: Peer) {
         let session = Session::new(peer, self.now);
-        if session.role == Role::Mon {
+        if session.role() == Role::Mon {
             self.state.sessions_mut().insert(c, session.summary());
-            self.state.wrong_keys_mut().came(&session.principal.who.name);
+            self.state.wrong_keys_mut().came(&session.who().name);
         }
-        let mgr = session.role == Role::Mgr;
+        let mgr = session.role() == Role::Mgr;
         if let Some(osd) = session.osd().filter(|_| mgr) {
             self.state.sessions_mut().insert_osd(osd, c);
         }
@@ -254,17 +215,14 @@ impl MonCore {
         }
         self.leaving.remove(&c);
         self.ops.forget(c);
-        self.intake.deferred.forget(c);
-        self.intake.replay = self.intake.replay.min(self.intake.deferred.held().0);
-        self.intake.turns.forget(c);
-        self.intake.alone.retain(|(d, _)| *d != c);
-        self.answers.listings.forget(c);
+        self.intake.forget(c);
+        self.answers.listings_mut().forget(c);
         self.requests.forget(c);
     }
 
     /// Handles a message: checks the sender's right, defers it if it must wait for a commit, then dispatches it.
     fn message(&mut self, c: ConnKey, m: Message) {
-        let Some(role) = self.sessions.get(&c).map(|s| s.role) else { return };
+        let Some(role) = self.sessions.get(&c).map(|s| s.role()) else { return };
         let Some(row) = session::rights::row(role, m.header.kind) else {
             return tracing::debug!("mon: message {} from {} is not for this role", m.header.kind, self.who(c));
         };
@@ -278,13 +236,13 @@ impl MonCore {
             }
             return self.defer(c, m);
         }
-        let (waiters, copy) = (self.answers.waiters.len(), m.clone());
+        let (waiters, copy) = (self.answers.waiting(), m.clone());
         let result = match role {
             Role::Mgr => self.mgr_message(c, m),
             Role::Mon | Role::Tell => self.mon_message(c, m),
         };
-        if self.answers.waiters.len() > waiters {
-            self.intake.contributors.push((c, copy));
+        if self.answers.waiting() > waiters {
+            self.intake.contributes(c, copy);
         }
         if let Err(e) = result {
             self.close(c, format!("malformed message: {e}"));
@@ -329,27 +287,22 @@ impl MonCore {
         Ok(())
     }
 
-    /// True if a message that changes something must wait: for a commit, or for messages that came before it.
-    fn must_wait(&self) -> bool {
-        self.writer.is_busy() || !self.intake.replaying && (self.intake.replay > 0 || !self.intake.alone.is_empty())
-    }
-
-    fn defer(&mut self, c: ConnKey, m: Message) {
-        if let Some(c) = self.intake.deferred.push(c, m) {
-            self.close(c, "too many of its messages wait for a commit".into());
-        }
+    /// The session of a message that is being handled.
+    fn sender(&self, c: ConnKey) -> Option<&Session> {
+        let s = self.sessions.get(&c);
+        debug_assert!(s.is_some(), "a message is handled only while its session is open");
+        s
     }
 
     fn who(&self, c: ConnKey) -> String {
-        self.sessions.get(&c).map_or_else(
-            || "?".into(),
-            |s| format!("{} {} from {}", s.principal.who.name, s.addrs, s.principal.who.socket),
-        )
+        self.sessions
+            .get(&c)
+            .map_or_else(|| "?".into(), |s| format!("{} {} from {}", s.who().name, s.addrs(), s.who().socket))
     }
 
     fn send(&mut self, c: ConnKey, m: Message) {
         if self.sessions.contains_key(&c) {
-            self.intake.turns.sent(m.cost());
+            self.intake.sent(m.cost());
             self.effects.push(Effect::Send(c, m));
         }
     }
@@ -357,8 +310,8 @@ impl MonCore {
     /// Sends a typed message, encoded for the peer.
     fn reply(&mut self, c: ConnKey, tid: u64, m: &impl WireMessage) {
         if let Some(s) = self.sessions.get(&c) {
-            let m = m.to_message(s.features).with_tid(tid);
-            self.intake.turns.sent(m.cost());
+            let m = m.to_message(s.features()).with_tid(tid);
+            self.intake.sent(m.cost());
             self.effects.push(Effect::Send(c, m));
         }
     }
@@ -383,36 +336,6 @@ impl MonCore {
         }
     }
 
-    /// Begins to handle the messages that waited for a commit. The next proposal begins after them.
-    fn run_deferred(&mut self) {
-        self.intake.replay = self.intake.deferred.held().0;
-        if self.intake.replay == 0 {
-            return self.advance_merges();
-        }
-        self.continue_deferred();
-    }
-
-    /// Handles messages that waited for a commit, as many as fit into the turn.
-    fn continue_deferred(&mut self) {
-        if self.intake.replay == 0 || self.writer.is_busy() || !self.intake.alone.is_empty() {
-            return;
-        }
-        while self.intake.replay > 0 && self.intake.turns.goes_on() {
-            let Some((c, m)) = self.intake.deferred.pop() else {
-                self.intake.replay = 0;
-                break;
-            };
-            self.intake.replay -= 1;
-            self.intake.turns.work(1 + m.cost() as u64 / (16 << 10));
-            self.intake.replaying = true;
-            self.message(c, m);
-            self.intake.replaying = false;
-        }
-        if self.intake.replay == 0 {
-            self.advance_merges();
-        }
-    }
-
     /// True if a session has a right. Every message, subscription and item of one is checked here and nowhere else. A
     /// message without its right is dropped with a line in the log, as in Ceph.
     fn may(&mut self, c: ConnKey, right: Right, what: &str) -> bool {
@@ -420,10 +343,7 @@ impl MonCore {
         let active = &self.state.mgrmap;
         let ok = s.has(right, (active.active_gid, &active.active_name));
         if !ok {
-            if right == Right::Osd
-                && s.principal.who.name.kind == EntityKind::OSD
-                && s.principal.who.kind == EntityKind::CLIENT
-            {
+            if right == Right::Osd && s.who().name.kind == EntityKind::OSD && s.who().kind == EntityKind::CLIENT {
                 // An OSD's short first session announces a client.
                 tracing::debug!("mon: {what} on a session that is not the OSD's: {}", self.who(c));
             } else {
@@ -431,13 +351,6 @@ impl MonCore {
             }
         }
         ok
-    }
-
-    /// Number and bytes of messages that wait for a commit or for their turn.
-    #[must_use]
-    pub fn waiting(&self) -> (usize, usize) {
-        let (a, b) = (self.intake.deferred.held(), self.intake.turns.waiting());
-        (a.0 + b.0, a.1 + b.1)
     }
 
     /// The OSD to whose running instance this session belongs.

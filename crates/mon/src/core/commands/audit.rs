@@ -143,7 +143,7 @@ impl MonCore {
     /// Logs a message or subscription that was dropped for lack of caps.
     pub(in crate::core) fn audit_dropped(&mut self, c: ConnKey, what: &str, why: &str) {
         let Some(s) = self.sessions.get(&c) else { return };
-        let (who, entity) = (s.principal.who.clone(), s.entity);
+        let (who, entity) = (s.who().clone(), s.entity());
         let what: String = what.chars().take(64).collect();
         let key = (who.name.clone(), who.socket.ip(), format!("{what}: access denied"));
         if self.refusals.note(key, self.now.mono) {

@@ -36,12 +36,13 @@ impl Listings {
 impl MonCore {
     /// Begins an output; a short one is answered at once.
     pub(in crate::core) fn begin_listing(&mut self, to: &CommandReply, o: CommandOutcome, l: Box<Listing>) {
-        if self.answers.listings.queue.iter().filter(|(x, ..)| x.conn == to.conn).count() >= OF_SESSION {
+        let listings = self.answers.listings_mut();
+        if listings.queue.iter().filter(|(x, ..)| x.conn == to.conn).count() >= OF_SESSION {
             let rs = "too many of its commands are under way".into();
             return self.answer_command(to, errno::EBUSY, rs, Bytes::new());
         }
-        let first = self.answers.listings.queue.is_empty();
-        self.answers.listings.queue.push_back((to.clone(), o, l));
+        let first = listings.queue.is_empty();
+        listings.queue.push_back((to.clone(), o, l));
         if first {
             self.continue_listings();
         }
@@ -49,10 +50,11 @@ impl MonCore {
 
     /// Makes the next rows of the oldest command.
     pub(in crate::core) fn continue_listings(&mut self) {
-        let Some((_, _, l)) = self.answers.listings.queue.front_mut() else { return };
+        let listings = self.answers.listings_mut();
+        let Some((_, _, l)) = listings.queue.front_mut() else { return };
         let (n, complete) = l.step(&self.state, ROWS_A_TURN);
-        self.answers.listings.most = self.answers.listings.most.max(n);
-        if complete && let Some((to, o, l)) = self.answers.listings.queue.pop_front() {
+        listings.most = listings.most.max(n);
+        if complete && let Some((to, o, l)) = listings.queue.pop_front() {
             self.finish_now(&to, CommandOutcome { out: l.finish().into(), ..o });
         }
     }
@@ -60,6 +62,6 @@ impl MonCore {
     /// The most rows that one turn made for commands.
     #[must_use]
     pub fn listing_work(&self) -> usize {
-        self.answers.listings.most
+        self.answers.listings().most
     }
 }

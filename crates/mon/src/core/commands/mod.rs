@@ -30,15 +30,15 @@ impl MonCore {
 
     /// Handles a command to the process (`tell`).
     pub(super) fn tell_command(&mut self, c: ConnKey, m: Message, x: MCommand) {
-        let Some(session) = self.sessions.get(&c) else { return };
+        let Some(session) = self.sender(c) else { return };
         // An old client sends ordinary manager commands this way, without a cluster id.
-        let old = session.role == Role::Mgr && x.fsid == Uuid::ZERO;
+        let old = session.role() == Role::Mgr && x.fsid == Uuid::ZERO;
         let role = if old { Role::Mgr } else { Role::Tell };
         self.command_message(c, m, x.fsid, x.cmd, &x.data, role);
     }
 
     fn command_message(&mut self, c: ConnKey, m: Message, fsid: Uuid, cmd: Vec<Text>, input: &Bytes, role: Role) {
-        let Some(session) = self.sessions.get(&c) else { return };
+        let Some(session) = self.sender(c) else { return };
         let info = session.info(role);
         let to = CommandReply { conn: c, tid: m.header.tid, kind: m.header.kind, cmd };
         if fsid != self.state.fsid && fsid != Uuid::ZERO {
@@ -60,7 +60,7 @@ impl MonCore {
             self.answer_command(&to, errno::EACCES, "access denied".into(), Bytes::new());
             return;
         }
-        self.intake.turns.work(self.work_of_command(&parsed));
+        self.intake.work(self.work_of_command(&parsed));
         if self.must_wait() {
             // A read is answered from committed state; a command that changes something waits while a commit is in
             // flight.
@@ -80,12 +80,12 @@ impl MonCore {
             When::Committed => {
                 self.audit_command(&info, &parsed, 0, "finished");
                 let CommandOutcome { rc, rs, out, effects, .. } = outcome;
-                self.answers.waiters.push(Waiter::Command { to, rc, rs, out, effects });
+                self.answers.wait(Waiter::Command { to, rc, rs, out, effects });
             }
             When::Retry if self.pending.is_empty() => {
                 self.answer_command(&to, errno::EAGAIN, "try again".into(), Bytes::new());
             }
-            When::Retry => self.answers.waiters.push(Waiter::Again(c, m)),
+            When::Retry => self.answers.wait(Waiter::Again(c, m)),
             When::NeedMap(e) => self.fetch_for_command(c, m, e),
             When::Host => self.delegate(to, &info, &parsed, outcome),
         }

@@ -65,8 +65,8 @@ impl MonCore {
         if m.fsid != self.state.fsid {
             return;
         }
-        let Some(s) = self.sessions.get(&c) else { return };
-        let (who, addrs, opened) = (&s.principal.who, s.addrs.clone(), s.opened);
+        let Some(s) = self.sender(c) else { return };
+        let (who, addrs, opened) = (&s.who(), s.addrs().clone(), s.opened());
         let reachable = addrs.0.iter().any(|a| a.sock.is_some_and(|s| s.port() != 0));
         let own = who.name.kind == EntityKind::MDS && who.name.id == m.name && who.global_id == m.global_id;
         if !own || !reachable {
@@ -90,7 +90,7 @@ impl MonCore {
     }
 
     fn answer_beacon(&mut self, c: ConnKey, m: &MMdsBeacon, epoch: Epoch, committed: bool) {
-        let Some(features) = self.sessions.get(&c).map(|s| s.features) else { return };
+        let Some(features) = self.sessions.get(&c).map(|s| s.features()) else { return };
         let answer = MMdsBeacon {
             paxos: epoch.into(),
             fsid: m.fsid,
@@ -105,14 +105,14 @@ impl MonCore {
         };
         let answer = answer.to_message(features);
         if committed {
-            self.answers.waiters.push(Waiter::Send(c, answer));
+            self.answers.wait(Waiter::Send(c, answer));
         } else {
             self.send(c, answer);
         }
     }
 
     fn send_null_map(&mut self, c: ConnKey, committed: bool) {
-        let Some(features) = self.sessions.get(&c).map(|s| s.features) else { return };
+        let Some(features) = self.sessions.get(&c).map(|s| s.features()) else { return };
         // The epoch is newer than that of any map the daemon has.
         let map = MdsMap { epoch: Epoch(u32::MAX), ..MdsMap::default() };
         let m = MMdsMap {
@@ -123,7 +123,7 @@ impl MonCore {
         };
         let m = m.to_message(features);
         if committed {
-            self.answers.waiters.push(Waiter::Send(c, m));
+            self.answers.wait(Waiter::Send(c, m));
         } else {
             self.send(c, m);
         }
@@ -278,7 +278,7 @@ impl MonCore {
 
     /// Sets the ranks to which a daemon exports directories.
     pub(in crate::core) fn mds_load_targets(&mut self, c: ConnKey, m: &MMdsLoadTargets) {
-        let mine = self.sessions.get(&c).is_some_and(|s| s.principal.who.global_id == m.global_id);
+        let mine = self.sessions.get(&c).is_some_and(|s| s.who().global_id == m.global_id);
         if !mine {
             return;
         }

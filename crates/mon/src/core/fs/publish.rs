@@ -49,15 +49,15 @@ impl MonCore {
 
     /// The FSMap, reduced to the file systems that the session may see.
     fn fs_view(&self, c: ConnKey) -> FsMap {
-        let names = self.sessions.get(&c).map(|s| s.principal.access.fs_names()).unwrap_or_default();
+        let names = self.sessions.get(&c).map(|s| s.principal().access.fs_names()).unwrap_or_default();
         self.state.fs.map.filtered(&names).into_owned()
     }
 
     fn mdsmap_for(&self, c: ConnKey, what: &str) -> Option<MdsMap> {
         let s = self.sessions.get(&c)?;
         let map = &self.state.fs.map;
-        if s.principal.who.name.kind == EntityKind::MDS {
-            let me = map.daemon(s.principal.who.global_id).filter(|i| i.addrs == s.addrs);
+        if s.who().name.kind == EntityKind::MDS {
+            let me = map.daemon(s.who().global_id).filter(|i| i.addrs == *s.addrs());
             if let Some(fs) = me.and_then(|i| map.fs_of(i.global_id)) {
                 return Some(fs.mds_map.clone());
             }
@@ -73,7 +73,7 @@ impl MonCore {
             None => map.legacy_client_fscid,
         };
         let fs = map.filesystems.get(&fscid)?;
-        let names = s.principal.access.fs_names();
+        let names = s.principal().access.fs_names();
         (names.is_empty() || names.contains(&fs.mds_map.fs_name.as_str())).then(|| fs.mds_map.clone())
     }
 

@@ -21,15 +21,15 @@ impl MonCore {
     /// Queues the snapshots, and answers with the same list once that is durable. Snapshots of a removed pool, or
     /// that are already queued, are only acknowledged.
     pub(in crate::core) fn remove_snaps(&mut self, c: ConnKey, m: MRemoveSnaps) {
-        let Some(s) = self.sessions.get(&c) else { return };
-        if !s.principal.allows_command("osd", "osd pool rmsnap", &BTreeMap::new(), Need::RW) {
+        let Some(s) = self.sender(c) else { return };
+        if !s.principal().allows_command("osd", "osd pool rmsnap", &BTreeMap::new(), Need::RW) {
             tracing::warn!("mon: {} lacks caps to remove snapshots", self.who(c));
             return;
         }
         if m.snaps.values().map(Vec::len).sum::<usize>() > MAX_SNAPS {
             return self.close(c, "too many snapshots in one message".into());
         }
-        let features = s.features;
+        let features = s.features();
         for (pool, snaps) in &m.snaps {
             let pool = PoolId(i64::from(*pool));
             let map = self.pending.map(&self.state);
@@ -57,6 +57,6 @@ impl MonCore {
             }
         }
         let answer = MRemoveSnaps { snaps: m.snaps, ..MRemoveSnaps::default() }.to_message(features);
-        self.answers.waiters.push(Waiter::Send(c, answer));
+        self.answers.wait(Waiter::Send(c, answer));
     }
 }

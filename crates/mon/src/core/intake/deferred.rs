@@ -8,68 +8,68 @@ use wire::Message;
 use crate::state::ConnKey;
 
 /// Most waiting messages of one session.
-pub(in crate::core) const SESSION_MESSAGES: usize = 4096;
+pub(super) const SESSION_MESSAGES: usize = 4096;
 /// Most waiting bytes of one session; a single larger message waits alone.
-pub(in crate::core) const SESSION_BYTES: usize = 16 << 20;
+pub(super) const SESSION_BYTES: usize = 16 << 20;
 /// Most waiting bytes of all sessions.
-pub(in crate::core) const ALL_BYTES: usize = 256 << 20;
+pub(super) const ALL_BYTES: usize = 256 << 20;
 
 /// The queue of waiting messages.
 #[derive(Debug, Default)]
-pub(in crate::core) struct Deferred {
+pub(super) struct Deferred {
     queue: VecDeque<(ConnKey, Message)>,
     /// Number and bytes of waiting messages by session.
-    held: BTreeMap<ConnKey, (usize, usize)>,
+    of_session: BTreeMap<ConnKey, (usize, usize)>,
     bytes: usize,
 }
 
 impl Deferred {
     /// Adds a message. Returns a session that exceeds its share, or the largest one if all together exceed the bound;
     /// the caller closes it.
-    pub(in crate::core) fn push(&mut self, c: ConnKey, m: Message) -> Option<ConnKey> {
+    pub(super) fn push(&mut self, c: ConnKey, m: Message) -> Option<ConnKey> {
         let cost = m.cost();
-        let (n, bytes) = self.held.get(&c).copied().unwrap_or_default();
+        let (n, bytes) = self.of_session.get(&c).copied().unwrap_or_default();
         if n >= SESSION_MESSAGES || (n > 0 && bytes + cost > SESSION_BYTES) {
             return Some(c);
         }
-        self.held.insert(c, (n + 1, bytes + cost));
+        self.of_session.insert(c, (n + 1, bytes + cost));
         self.bytes += cost;
         self.queue.push_back((c, m));
         if self.bytes <= ALL_BYTES {
             return None;
         }
-        self.held.iter().max_by_key(|(_, (_, bytes))| *bytes).map(|(c, _)| *c)
+        self.of_session.iter().max_by_key(|(_, (_, bytes))| *bytes).map(|(c, _)| *c)
     }
 
     /// Drops the waiting messages of a session.
-    pub(in crate::core) fn forget(&mut self, c: ConnKey) {
-        if let Some((_, bytes)) = self.held.remove(&c) {
+    pub(super) fn forget(&mut self, c: ConnKey) {
+        if let Some((_, bytes)) = self.of_session.remove(&c) {
             self.bytes -= bytes;
             self.queue.retain(|(d, _)| *d != c);
         }
     }
 
     /// Takes the oldest message.
-    pub(in crate::core) fn pop(&mut self) -> Option<(ConnKey, Message)> {
+    pub(super) fn pop(&mut self) -> Option<(ConnKey, Message)> {
         let (c, m) = self.queue.pop_front()?;
         let cost = m.cost();
         self.bytes -= cost;
-        if let Some((n, bytes)) = self.held.get_mut(&c) {
+        if let Some((n, bytes)) = self.of_session.get_mut(&c) {
             *n -= 1;
             *bytes -= cost;
             if *n == 0 {
-                self.held.remove(&c);
+                self.of_session.remove(&c);
             }
         }
         Some((c, m))
     }
 
-    pub(in crate::core) fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
     /// Number and bytes of waiting messages.
-    pub(in crate::core) fn held(&self) -> (usize, usize) {
+    pub(super) fn waiting(&self) -> (usize, usize) {
         (self.queue.len(), self.bytes)
     }
 }
@@ -96,7 +96,7 @@ mod tests {
         assert_eq!(d.push(2, message(10)), Some(2));
         d.forget(2);
         assert_eq!(std::iter::from_fn(|| d.pop()).map(|(c, _)| c).collect::<Vec<_>>(), [1]);
-        assert_eq!(d.held(), (0, 0));
+        assert_eq!(d.waiting(), (0, 0));
         assert_eq!(d.push(3, message(SESSION_BYTES * 2)), None, "a single message of any size");
         assert_eq!(d.push(3, message(1)), Some(3));
     }
@@ -114,6 +114,6 @@ mod tests {
         };
         assert_eq!(full, 0);
         d.forget(full);
-        assert!(d.held().1 <= ALL_BYTES);
+        assert!(d.waiting().1 <= ALL_BYTES);
     }
 }

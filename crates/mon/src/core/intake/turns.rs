@@ -9,6 +9,9 @@
 //!  2. A session whose unsent answers reach the host's bound is not served until the host reports them sent
 //!     ([`MonCore::output_full`]).
 //!  3. A session with `HOLD` waiting messages is held: the host reads no more of it until `RELEASE` are left.
+//!
+//! Tests: `tests/does_one_sender_cost_others_anything.rs`
+//! (`thousands_of_commands_of_one_session_delay_others_by_a_turn`).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -17,6 +20,7 @@ use wire::{Message, WireMessage};
 
 use crate::core::MonCore;
 use crate::state::ConnKey;
+use crate::unreached::unreached;
 
 /// Most units of work in a turn; the last message may exceed it. A unit is some 0.1 ms.
 pub const WORK_A_TURN: u64 = 256;
@@ -45,7 +49,7 @@ struct Queue {
 
 /// The queues, and the work of the current turn.
 #[derive(Debug, Default)]
-pub(in crate::core) struct Turns {
+pub(super) struct Turns {
     queues: BTreeMap<ConnKey, Queue>,
     /// Bytes of all waiting messages.
     bytes: usize,
@@ -71,17 +75,17 @@ impl Turns {
     }
 
     /// True if [`Turns::next`] will return a message in the next turn.
-    pub(in crate::core) fn has_more(&self) -> bool {
+    pub(super) fn has_more(&self) -> bool {
         !self.ring.is_empty()
     }
 
     /// Counts work of the current turn.
-    pub(in crate::core) fn work(&mut self, units: u64) {
+    pub(super) fn work(&mut self, units: u64) {
         self.spent.0 = self.spent.0.saturating_add(units);
     }
 
     /// Counts bytes of answers.
-    pub(in crate::core) fn sent(&mut self, bytes: usize) {
+    pub(super) fn sent(&mut self, bytes: usize) {
         self.spent.1 = self.spent.1.saturating_add(bytes);
     }
 
@@ -111,8 +115,8 @@ impl Turns {
             return None;
         }
         let c = self.ring.pop_front()?;
-        let q = self.queues.get_mut(&c)?;
-        let m = q.messages.pop_front()?;
+        let Some(q) = self.queues.get_mut(&c) else { return unreached("a session in the ring has a queue") };
+        let Some(m) = q.messages.pop_front() else { return unreached("a queue has a message, or is removed") };
         q.bytes -= m.cost();
         self.bytes -= m.cost();
         let left = q.messages.len();
@@ -138,7 +142,7 @@ impl Turns {
     }
 
     /// Drops what a closed session has.
-    pub(in crate::core) fn forget(&mut self, c: ConnKey) {
+    pub(super) fn forget(&mut self, c: ConnKey) {
         self.full.remove(&c);
         self.held.remove(&c);
         if let Some(q) = self.queues.remove(&c) {
@@ -148,18 +152,18 @@ impl Turns {
     }
 
     /// True while the turn has work left.
-    pub(in crate::core) fn goes_on(&self) -> bool {
+    pub(super) fn goes_on(&self) -> bool {
         !self.is_over()
     }
 
     /// Ends a turn.
-    pub(in crate::core) fn end(&mut self) {
+    pub(super) fn end(&mut self) {
         let (work, bytes) = std::mem::take(&mut self.spent);
         self.most = (self.most.0.max(work), self.most.1.max(bytes));
     }
 
     /// Number and bytes of waiting messages.
-    pub(in crate::core) fn waiting(&self) -> (usize, usize) {
+    pub(super) fn waiting(&self) -> (usize, usize) {
         self.queues.values().fold((0, 0), |(n, b), q| (n + q.messages.len(), b + q.bytes))
     }
 }
@@ -175,11 +179,11 @@ impl MonCore {
     }
 
     fn take_turn(&mut self, c: ConnKey, m: Message) {
-        self.intake.turns.work(self.work_of(&m));
+        self.intake.work(self.work_of(&m));
         let before = self.state.mgr.stats.walked();
         self.message(c, m);
         let walked = self.state.mgr.stats.walked() - before;
-        self.intake.turns.work(walked / PGS_A_UNIT);
+        self.intake.work(walked / PGS_A_UNIT);
     }
 
     /// The units of work that a message counts as, before its answer is known.

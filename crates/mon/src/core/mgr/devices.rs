@@ -11,12 +11,9 @@ const LOOK: Duration = Duration::from_secs(60);
 impl MonCore {
     /// Looks at the devices if it is time.
     pub(in crate::core) fn tick_devices(&mut self) {
-        if self.now.mono < self.ticks.devices {
-            return;
-        }
-        let every = interval(&self.state);
-        self.ticks.devices = self.now.mono + every.map_or(LOOK, Duration::from_secs);
-        if every.is_some() {
+        let every = || interval(&self.state);
+        let due = self.ticks.takes_devices(self.now.mono, || every().map_or(LOOK, Duration::from_secs));
+        if due && every().is_some() {
             heal(&self.state, &mut self.pending, self.now);
         }
     }

@@ -18,6 +18,7 @@ use super::session::Session;
 use super::session::rights::AtManager;
 use crate::state::ConnKey;
 use crate::state::log::{LogEntry, Prio};
+use crate::unreached::unreached;
 use ::mgr::manager::{Daemon, Reporter};
 
 /// Longest name of a service or daemon, in bytes.
@@ -47,19 +48,32 @@ const BEACON_GRACE: Duration = Duration::from_secs(30);
 /// Interval of digests to a separate manager (`mon_mgr_digest_period`).
 const DIGEST_PERIOD: Duration = Duration::from_secs(5);
 
-/// Times of the separate manager.
+/// Times of the separate manager, and of service maps.
 #[derive(Debug)]
 pub(super) struct MgrWatch {
     /// Time of its last beacon; `None` after it was replaced.
     beacon: Option<Mono>,
     /// Time of the last digest sent to it.
     digest_sent: Option<Mono>,
+    /// Time of the last service map sent.
+    services_sent: Option<Mono>,
+    /// True if the service map has changed since.
+    services_wait: bool,
 }
 
 impl MgrWatch {
     /// The watch of a process that starts at `now`, from which the manager has the full grace.
     pub(super) fn new(now: Mono) -> Self {
-        Self { beacon: Some(now), digest_sent: None }
+        Self { beacon: Some(now), digest_sent: None, services_sent: None, services_wait: false }
+    }
+
+    /// True if a service map may be sent now; otherwise one waits.
+    fn takes_services(&mut self, now: Mono) -> bool {
+        self.services_wait = self.services_sent.is_some_and(|t| now.since(t) < SERVICES_APART);
+        if !self.services_wait {
+            self.services_sent = Some(now);
+        }
+        !self.services_wait
     }
 
     fn heard(&mut self, now: Mono) {
@@ -127,8 +141,8 @@ impl MonCore {
     /// Registers a daemon or service that begins to report. A daemon must announce the kind it authenticated as. A
     /// service that another entity has registered stays that entity's while its session is open.
     fn mgr_open(&mut self, c: ConnKey, m: &MMgrOpen) {
-        let Some(s) = self.sessions.get(&c) else { return };
-        let kind = s.principal.who.kind;
+        let Some(s) = self.sender(c) else { return };
+        let kind = s.who().kind;
         let service = if m.service_name.is_empty() { kind.word().to_owned() } else { m.service_name.clone() };
         let named = EntityKind::from_word(&service);
         if m.service_name.len() > MAX_SERVICE_NAME || m.daemon_name.len() > MAX_SERVICE_NAME {
@@ -141,8 +155,8 @@ impl MonCore {
             );
         }
         let daemon = (service, m.daemon_name.clone());
-        let name = s.principal.who.name.clone();
-        let theirs = |x: &Session| x.mgr_daemon.as_ref() == Some(&daemon) && x.principal.who.name != name;
+        let name = s.who().name.clone();
+        let theirs = |x: &Session| x.mgr_daemon() == Some(&daemon) && x.who().name != name;
         if self.sessions.values().any(theirs) {
             let (service, daemon) = daemon;
             return tracing::warn!(
@@ -150,16 +164,16 @@ impl MonCore {
                 self.who(c)
             );
         }
-        let of_entity = |x: &&Session| x.mgr_daemon.is_some() && x.principal.who.name == name;
-        if s.mgr_daemon.is_none() && self.sessions.values().filter(of_entity).count() >= MAX_SERVICES_OF_ENTITY {
+        let of_entity = |x: &&Session| x.mgr_daemon().is_some() && x.who().name == name;
+        if s.mgr_daemon().is_none() && self.sessions.values().filter(of_entity).count() >= MAX_SERVICES_OF_ENTITY {
             return self.close(c, "its entity reports too many services".into());
         }
-        if s.mgr_daemon.as_ref().is_some_and(|d| *d != daemon) {
+        if s.mgr_daemon().is_some_and(|d| *d != daemon) {
             self.close_service(c);
         }
         let Some(s) = self.sessions.get_mut(&c) else { return };
-        s.mgr_daemon = Some(daemon.clone());
-        let (gid, addr) = (s.principal.who.global_id, s.addrs.0.first().copied().unwrap_or_default());
+        s.set_mgr_daemon(Some(daemon.clone()));
+        let (gid, addr) = (s.who().global_id, s.addrs().0.first().copied().unwrap_or_default());
         if let Some((metadata, status)) = &m.service_daemon {
             let d = Daemon { service: &daemon.0, name: &daemon.1, gid };
             if self.state.mgr_mut().open_service(d, addr, metadata, status, self.now.wall) {
@@ -171,9 +185,9 @@ impl MonCore {
 
     /// Handles the closing of a report session, which can close only its own service.
     fn mgr_close(&mut self, c: ConnKey, m: &MMgrClose) {
-        let Some(s) = self.sessions.get(&c) else { return };
-        let service = if m.service_name.is_empty() { s.principal.who.kind.word() } else { &m.service_name };
-        let own = s.mgr_daemon.as_ref().is_some_and(|(s, d)| s == service && *d == m.daemon_name);
+        let Some(s) = self.sender(c) else { return };
+        let service = if m.service_name.is_empty() { s.who().kind.word() } else { &m.service_name };
+        let own = s.mgr_daemon().is_some_and(|(s, d)| s == service && *d == m.daemon_name);
         if !own {
             tracing::debug!(
                 "mgr: ignoring a close by {} of {} {}: another session reports it",
@@ -192,9 +206,9 @@ impl MonCore {
     pub(super) fn close_service(&mut self, c: ConnKey) {
         let Some(s) = self.sessions.get_mut(&c) else { return };
         let registered = s.service_daemon();
-        let gid = s.principal.who.global_id;
-        let Some(daemon) = s.mgr_daemon.take() else { return };
-        if registered.is_none() || self.sessions.values().any(|x| x.mgr_daemon.as_ref() == Some(&daemon)) {
+        let gid = s.who().global_id;
+        let Some(daemon) = s.set_mgr_daemon(None) else { return };
+        if registered.is_none() || self.sessions.values().any(|x| x.mgr_daemon() == Some(&daemon)) {
             return;
         }
         let d = Daemon { service: &daemon.0, name: &daemon.1, gid };
@@ -205,31 +219,25 @@ impl MonCore {
 
     /// Sends the service map to its subscribers, at once or when the last one is a second old.
     pub(super) fn publish_servicemap(&mut self) {
-        let now = self.now.mono;
-        if self.intake.services_sent.0.is_some_and(|t| now.since(t) < SERVICES_APART) {
-            self.intake.services_sent.1 = true;
-            return;
+        if self.mgr_watch.takes_services(self.now.mono) {
+            self.send_servicemap();
         }
-        self.intake.services_sent = (Some(now), false);
-        self.send_servicemap();
     }
 
     /// Sends a service map that had to wait.
     pub(super) fn tick_services(&mut self) {
-        if self.intake.services_sent.1 {
+        if self.mgr_watch.services_wait {
             self.publish_servicemap();
         }
     }
 
     fn mgr_report(&mut self, c: ConnKey, m: &MMgrReport) {
-        let Some(s) = self.sessions.get(&c) else { return };
+        let Some(s) = self.sessions.get(&c) else { return unreached("a message has an open session") };
         let service = s.service_daemon();
         let from = match (s.osd(), &service) {
             (Some(osd), _) => Reporter::Osd(osd),
-            _ if s.principal.who.name.kind == EntityKind::MDS => Reporter::Mds(&s.principal.who.name.id),
-            (None, Some((service, name))) => {
-                Reporter::Service(Daemon { service, name, gid: s.principal.who.global_id })
-            }
+            _ if s.who().name.kind == EntityKind::MDS => Reporter::Mds(&s.who().name.id),
+            (None, Some((service, name))) => Reporter::Service(Daemon { service, name, gid: s.who().global_id }),
             (None, None) => return,
         };
         self.state.mgr_mut().report(from, c, m, self.now);
@@ -251,11 +259,11 @@ impl MonCore {
     // A separate manager
 
     pub(super) fn mgr_beacon(&mut self, c: ConnKey, m: MMgrBeacon) {
-        let Some(s) = self.sessions.get(&c) else { return };
+        let Some(s) = self.sender(c) else { return };
         if m.fsid != self.state.fsid {
             return;
         }
-        if m.gid != s.principal.who.global_id || m.name != s.principal.who.name.id {
+        if m.gid != s.who().global_id || m.name != s.who().name.id {
             return tracing::warn!(
                 "mon: ignoring a beacon of {} in the name of mgr.{} ({})",
                 self.who(c),
@@ -320,7 +328,7 @@ impl MonCore {
     /// level get it; it is not stored.
     pub(super) fn tick_pgmap_line(&mut self) {
         let who: Vec<ConnKey> =
-            self.sessions.iter().filter(|(_, s)| s.subs.contains_key("log-debug")).map(|(c, _)| *c).collect();
+            self.sessions.iter().filter(|(_, s)| s.sub("log-debug").is_some()).map(|(c, _)| *c).collect();
         if who.is_empty() || self.state.options.external_mgr {
             return;
         }
@@ -367,7 +375,7 @@ impl MonCore {
         }
         if self.mgr_watch.takes_digest(now) {
             let subscribers: Vec<ConnKey> =
-                self.sessions.iter().filter(|(_, s)| s.subs.contains_key("mgrdigest")).map(|(c, _)| *c).collect();
+                self.sessions.iter().filter(|(_, s)| s.sub("mgrdigest").is_some()).map(|(c, _)| *c).collect();
             for c in subscribers {
                 self.check_mgr_digest(c);
             }

@@ -72,7 +72,7 @@ impl MonCore {
         let daemons: Vec<ConnKey> = self
             .sessions
             .iter()
-            .filter(|(_, s)| s.mgr_daemon.is_some() && reports_as(s) == kind)
+            .filter(|(_, s)| s.mgr_daemon().is_some() && reports_as(s) == kind)
             .map(|(c, _)| *c)
             .collect();
         for c in daemons {
@@ -90,5 +90,5 @@ impl MonCore {
 
 /// The kind of daemon that the reports of a session are of.
 fn reports_as(s: &Session) -> EntityKind {
-    if s.osd().is_some() { EntityKind::OSD } else { s.principal.who.name.kind }
+    if s.osd().is_some() { EntityKind::OSD } else { s.who().name.kind }
 }

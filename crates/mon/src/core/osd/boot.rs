@@ -44,12 +44,12 @@ impl MonCore {
         if map.is_up(osd) {
             // Another instance boots: the next epoch shows the OSD down, then this message is handled again.
             self.mark_down(osd);
-            self.answers.waiters.push(Waiter::Again(c, message));
+            self.answers.wait(Waiter::Again(c, message));
             return;
         }
         if self.pending.inc().is_some_and(|i| i.new_up_client.contains_key(&osd) || i.new_state.contains_key(&osd)) {
             // Another change of this OSD is pending; handle the message again after its commit.
-            self.answers.waiters.push(Waiter::Again(c, message));
+            self.answers.wait(Waiter::Again(c, message));
             return;
         }
         self.mark_up(osd, c, m);
@@ -186,12 +186,12 @@ impl MonCore {
         }
         self.pending.log(&self.state, now, Prio::INFO, "cluster", log_line);
         self.liveness.forget_beacon(osd);
-        self.answers.waiters.push(Waiter::Booted(c, osd, m.sb.current_epoch));
+        self.answers.wait(Waiter::Booted(c, osd, m.sb.current_epoch));
     }
 
     pub(in super::super) fn osd_mark_me_down(&mut self, c: ConnKey, m: &MOsdMarkMeDown) {
         let Some(osd) = self.osd_session(c) else { return };
-        let Some(features) = self.sessions.get(&c).map(|s| s.features) else { return };
+        let Some(features) = self.sessions.get(&c).map(|s| s.features()) else { return };
         let ack = MOsdMarkMeDown { request_ack: false, down_and_dead: false, ..m.clone() }.to_message(features);
         let map = &self.state.osdmap;
         let ours = m.fsid == self.state.fsid
@@ -212,7 +212,7 @@ impl MonCore {
         }
         if m.request_ack {
             // A refused request is acknowledged too, because the OSD waits for this before it exits.
-            self.answers.waiters.push(Waiter::Send(c, ack));
+            self.answers.wait(Waiter::Send(c, ack));
         }
     }
 

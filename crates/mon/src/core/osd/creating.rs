@@ -8,6 +8,9 @@
 //!     turn of the core. Until all are done no proposal begins and no OSD is sent PGs to create, so each PG sees
 //!     every map in order.
 //!  2. Targets exist only for waiting PGs.
+//!
+//! Tests: assertions (2), `tests/is_the_work_of_a_turn_bounded.rs` (1, `pgs_of_a_new_pool_are_placed_in_turns`,
+//! `between_two_turns_queries_are_answered_and_no_proposal_begins`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -75,6 +78,7 @@ impl CreatingTargets {
     }
 
     fn link(&mut self, pg: PgId, t: Target) {
+        debug_assert!(!self.pgs.contains_key(&pg), "a PG is unlinked before it is linked anew");
         self.by_osd.entry(t.sets.acting_primary).or_default().entry(t.since).or_default().insert(pg);
         self.pgs.insert(pg, t);
     }
@@ -160,6 +164,11 @@ impl MonCore {
             self.creating_targets.walk = Some(walk);
             return;
         }
+        let targets = self.creating_targets.pgs.keys();
+        debug_assert!(
+            targets.clone().all(|pg| self.state.osds.creating.contains_key(pg)),
+            "targets are of waiting PGs"
+        );
         for c in self.subscribers("osd_pg_creates") {
             self.check_pg_creates(c);
         }
@@ -208,8 +217,7 @@ impl MonCore {
 
     /// Sends an OSD the PGs that it must create, from the epoch of its subscription on.
     pub(in super::super) fn check_pg_creates(&mut self, c: ConnKey) {
-        let Some((osd, next)) =
-            self.sessions.get(&c).and_then(|s| Some((s.osd()?, s.subs.get("osd_pg_creates")?.next)))
+        let Some((osd, next)) = self.sessions.get(&c).and_then(|s| Some((s.osd()?, s.sub("osd_pg_creates")?.next)))
         else {
             return;
         };
@@ -217,7 +225,7 @@ impl MonCore {
         if self.is_walking() || !self.state.osdmap.is_up(osd) {
             return;
         }
-        if self.state.osdmap.client_addr(osd) != self.sessions.get(&c).map(|s| &s.addrs) {
+        if self.state.osdmap.client_addr(osd) != self.sessions.get(&c).map(|s| s.addrs()) {
             return;
         }
         let map = Arc::clone(&self.state.osdmap);
@@ -229,8 +237,8 @@ impl MonCore {
             .get(&osd)
             .map(|e| e.range(from..).flat_map(|(_, pgs)| pgs.iter().copied()).collect())
             .unwrap_or_default();
-        if let Some(sub) = self.sessions.get_mut(&c).and_then(|s| s.subs.get_mut("osd_pg_creates")) {
-            sub.next = u64::from(epoch.0) + 1;
+        if let Some(s) = self.sessions.get_mut(&c) {
+            s.skip_to("osd_pg_creates", u64::from(epoch.0) + 1);
         }
         for chunk in due.chunks(PGS_PER_MESSAGE) {
             let mut m = MOsdPgCreate2 { epoch, ..MOsdPgCreate2::default() };

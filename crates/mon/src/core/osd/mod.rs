@@ -29,7 +29,7 @@ impl MonCore {
     /// The OSD, if the session is that of the instance that the map shows up. Any other session gets the newest maps.
     fn live_osd(&mut self, c: ConnKey) -> Option<OsdId> {
         let osd = self.osd_session(c)?;
-        let addrs = self.sessions.get(&c).map(|s| s.addrs.clone())?;
+        let addrs = self.sessions.get(&c).map(|s| s.addrs().clone())?;
         let map = &self.state.osdmap;
         if map.is_up(osd) && map.client_addr(osd) == Some(&addrs) {
             return Some(osd);
@@ -40,12 +40,12 @@ impl MonCore {
     }
 
     fn addrs_of(&self, c: ConnKey) -> AddrVec {
-        self.sessions.get(&c).map(|s| s.addrs.clone()).unwrap_or_default()
+        self.sessions.get(&c).map(|s| s.addrs().clone()).unwrap_or_default()
     }
 
     /// Answers with maps above `have`, now or after the pending change is committed.
     pub(super) fn maps_after_commit(&mut self, c: ConnKey, have: Epoch) {
-        self.answers.waiters.push(Waiter::Maps(c, have));
+        self.answers.wait(Waiter::Maps(c, have));
     }
 
     /// The OSD's extra facts with pending changes, for writing.

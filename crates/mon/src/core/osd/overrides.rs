@@ -32,10 +32,10 @@ impl MonCore {
     /// Removes overrides that have lost their sense from the next PGs.
     pub(in crate::core) fn tick_overrides(&mut self) {
         let map = Arc::clone(&self.state.osdmap);
-        if self.ticks.overrides.seen == map.epoch {
+        if self.ticks.overrides().seen == map.epoch {
             return;
         }
-        let mut pass = std::mem::take(&mut self.ticks.overrides);
+        let mut pass = std::mem::take(self.ticks.overrides());
         if pass.at.is_none() {
             pass.since = map.epoch;
         }
@@ -62,6 +62,6 @@ impl MonCore {
         if pass.at.is_none() {
             pass.seen = pass.since;
         }
-        self.ticks.overrides = pass;
+        *self.ticks.overrides() = pass;
     }
 }

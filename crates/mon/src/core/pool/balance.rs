@@ -5,11 +5,14 @@
 //! optimizer is `mgr::balance`, its rules are in `state::balance`; the commands are in `command::mgr::balancer`.
 //!
 //! Invariant: a tick places at most `PGS_A_TICK` PGs.
+//!
+//! Tests: an assertion.
 
 use crate::command::rehearse::steps::KEY as REHEARSED;
 use crate::core::MonCore;
 use crate::state::balance::{carry_out, choose, may_balance, options, shard_bytes};
 use crate::state::log::Prio;
+use crate::unreached::unreached;
 use base::errno;
 use mgr::balance::{Balancer, CREATED, Gather};
 use std::sync::Arc;
@@ -65,8 +68,11 @@ impl MonCore {
         } else if let Err(e) = may_balance(&self.state, &options) {
             Err(e)
         } else {
-            let Some(g) = b.gather.as_mut() else { return };
-            if !g.step(&map, PGS_A_TICK) {
+            let Some(g) = b.gather.as_mut() else { return unreached("a run has begun to gather") };
+            let before = g.placed();
+            let complete = g.step(&map, PGS_A_TICK);
+            debug_assert!(g.placed() - before <= PGS_A_TICK, "a tick placed {} PGs", g.placed() - before);
+            if !complete {
                 return;
             }
             let gathered = b.gather.take().unwrap_or_default();

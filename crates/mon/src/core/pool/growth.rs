@@ -5,6 +5,8 @@
 //! begin to move.
 //!
 //! Invariant: a proposal or tick looks at no more than [`PGS_A_STEP`] PGs.
+//!
+//! Tests: an assertion.
 
 use crate::core::MonCore;
 use crate::state::balance::{may_hold, options};
@@ -24,25 +26,27 @@ impl MonCore {
         }
         let after = self.pending.map(&self.state);
         if joins(&self.state.osdmap, &after) && may_hold(&self.state) {
-            self.ticks.growth.begin(Arc::clone(&self.state.osdmap));
+            self.ticks.growth().begin(Arc::clone(&self.state.osdmap));
             self.step_growth();
         }
     }
 
     /// Goes on with PGs that were left.
     pub(in crate::core) fn tick_growth(&mut self) {
-        if self.ticks.growth.is_under_way() {
+        if self.ticks.growth().is_under_way() {
             self.step_growth();
         }
     }
 
     fn step_growth(&mut self) {
-        let mut growth = std::mem::take(&mut self.ticks.growth);
+        let mut growth = std::mem::take(self.ticks.growth());
         let after = self.pending.map(&self.state);
         let pools = options(&self.state).pools;
         let state = &self.state;
         // What has no objects moves at no cost.
+        let looked = std::cell::Cell::new(0);
         let wanted = |pg: PgId| {
+            looked.set(looked.get() + 1);
             (pools.is_empty() || pools.contains(&pg.pool))
                 && match state.mgr.stats.pg(pg) {
                     Some(s) => s.stats.sum.num_objects > 0,
@@ -50,6 +54,7 @@ impl MonCore {
                 }
         };
         let held = growth.step(&after, PGS_A_STEP, &wanted);
+        debug_assert!(looked.get() <= PGS_A_STEP, "a step looked at {} PGs", looked.get());
         let n = held.len();
         for (pg, items) in held {
             self.pending.set_upmap_items(&self.state, pg, items);
@@ -58,6 +63,6 @@ impl MonCore {
             let line = format!("balancer: holds {n} placement groups where they are while OSDs join");
             self.pending.log(&self.state, self.now, Prio::INFO, "cluster", line);
         }
-        self.ticks.growth = growth;
+        *self.ticks.growth() = growth;
     }
 }

@@ -38,7 +38,7 @@ impl MonCore {
             | pool_op::DELETE_SNAP
             | pool_op::CREATE_UNMANAGED_SNAP
             | pool_op::DELETE_UNMANAGED_SNAP => match self.snap_op(m) {
-                Ok(data) => self.answers.waiters.push(Waiter::PoolOp { conn: c, tid, rc: 0, data }),
+                Ok(data) => self.answers.wait(Waiter::PoolOp { conn: c, tid, rc: 0, data }),
                 Err(rc) => self.answer_pool_op(c, tid, rc, None),
             },
             _ => self.answer_pool_op(c, tid, errno::EINVAL, None),
@@ -72,9 +72,9 @@ impl MonCore {
     /// True if the session may write the map, or may write to the pool and the operation is about self-managed
     /// snapshots.
     fn may_snap(&self, c: ConnKey, m: &MPoolOp) -> bool {
-        let Some(s) = self.sessions.get(&c) else { return false };
-        let addr = s.principal.who.socket_addr();
-        if s.principal.allows("osd", Need::W) {
+        let Some(s) = self.sender(c) else { return false };
+        let addr = s.who().socket_addr();
+        if s.principal().allows("osd", Need::W) {
             return true;
         }
         if !matches!(m.op, pool_op::CREATE_UNMANAGED_SNAP | pool_op::DELETE_UNMANAGED_SNAP) {
@@ -84,10 +84,10 @@ impl MonCore {
         let id = PoolId(m.pool.into());
         let (Some(name), Some(pool)) = (map.pool_name(id), map.pool(id)) else { return false };
         let args = [("poolname".to_owned(), name.to_owned())].into();
-        if s.principal.allows_command("osd", "osd pool op unmanaged-snap", &args, Need::W) {
+        if s.principal().allows_command("osd", "osd pool op unmanaged-snap", &args, Need::W) {
             return true;
         }
-        let text = self.state.auth.get(&s.principal.who.name).and_then(|e| e.caps.get("osd"));
+        let text = self.state.auth.get(&s.who().name).and_then(|e| e.caps.get("osd"));
         let Some(caps) = text.and_then(|t| OsdCaps::parse(t).ok()) else { return false };
         caps.may_write_in(name, &pool.application_metadata, &addr)
     }
@@ -158,7 +158,7 @@ impl MonCore {
         let map = self.pending.map(&self.state);
         let cmd = if m.op == pool_op::CREATE {
             if map.pool_by_name(&m.name).is_some() {
-                return self.answers.waiters.push(Waiter::PoolOp { conn: c, tid, rc: 0, data: None });
+                return self.answers.wait(Waiter::PoolOp { conn: c, tid, rc: 0, data: None });
             }
             let mut cmd = json!({ "prefix": "osd pool create", "pool": m.name.0 });
             if m.crush_rule >= 0
@@ -173,7 +173,7 @@ impl MonCore {
             };
             json!({ "prefix": "osd pool rm", "pool": name, "pool2": name, "yes_i_really_really_mean_it": true })
         };
-        let Some(mut session) = self.sessions.get(&c).map(|s| s.info(Role::Mon)) else { return };
+        let Some(mut session) = self.sender(c).map(|s| s.info(Role::Mon)) else { return };
         // `may_pool_op` has checked the right to this message; the command's own check is for senders of commands.
         session.principal.access = Access::all();
         let outcome = match command::parse(&[cmd.to_string()], Role::Mon) {
@@ -181,8 +181,8 @@ impl MonCore {
             Err(r) => command::refusal(r),
         };
         match outcome.when {
-            When::Retry => self.answers.waiters.push(Waiter::Again(c, message)),
-            When::Committed => self.answers.waiters.push(Waiter::PoolOp { conn: c, tid, rc: outcome.rc, data: None }),
+            When::Retry => self.answers.wait(Waiter::Again(c, message)),
+            When::Committed => self.answers.wait(Waiter::PoolOp { conn: c, tid, rc: outcome.rc, data: None }),
             When::Now | When::NeedMap(_) | When::Host => self.answer_pool_op(c, tid, outcome.rc, None),
         }
     }

@@ -204,7 +204,7 @@ impl MonCore {
     /// Sets the target of pools in autoscale mode `on` whose number of PGs is far off.
     fn tick_autoscale(&mut self) {
         let map = Arc::clone(&self.state.osdmap);
-        if !self.ticks.count.is_multiple_of(AUTOSCALE_SECONDS)
+        if !self.ticks.is_nth(AUTOSCALE_SECONDS)
             || map.flags & cluster::osdmap::map_flag::NOAUTOSCALE != 0
             // Children of a split inherit no upmap items, so PGs that a change in steps holds would move.
             || self.state.kv.contains_key(crate::command::rehearse::steps::KEY)

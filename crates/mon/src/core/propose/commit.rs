@@ -6,6 +6,10 @@
 //!  2. An unknown outcome is never answered. The core reads the bounds again, which name the transaction that wrote
 //!     them. If they name another transaction, the core submits its own once more; it cannot take effect twice.
 //!  3. Answers and maps that wait for the commit are sent after it, in the order of their requests.
+//!
+//! Tests: `tests/do_several_monitors_stay_one.rs` (1, `a_late_transaction_of_a_deposed_leader_is_refused`),
+//! `tests/is_what_was_acknowledged_there_after_a_restart.rs` (2, `an_unknown_outcome_is_looked_up`,
+//! `an_outcome_that_cannot_be_looked_up_is_not_answered`; 3, `nothing_is_acknowledged_before_it_is_durable`).
 
 use std::collections::VecDeque;
 
@@ -19,6 +23,7 @@ use super::batch::Parts;
 use super::waiter::Waiter;
 use crate::core::{Effect, MonCore};
 use crate::state::records::{Bounds, key, value};
+use crate::unreached::unreached;
 
 /// The transactions of a proposal, and their progress.
 pub(in crate::core) struct Attempt {
@@ -96,7 +101,9 @@ impl MonCore {
 
     /// Handles the store's answer to a request of the proposal.
     pub(in crate::core) fn attempt_event(&mut self, revision: u64, result: Result<Outcome, StateError>) {
-        let Some(mut i) = self.writer.take() else { return };
+        let Some(mut i) = self.writer.take() else {
+            return unreached("the store answers the proposal that is in flight");
+        };
         let a = &mut i.attempt;
         a.token = 0;
         if let Err(e) = &result {
@@ -156,7 +163,7 @@ impl MonCore {
 
     /// Handles a proposal of which nothing took effect: its clients get an error.
     fn commit_failed(&mut self, e: &StateError) {
-        let Some(lost) = self.writer.take() else { return };
+        let Some(lost) = self.writer.take() else { return unreached("it was put back just before") };
         if lost.durable.changes.global_id_end.is_some() {
             self.credentials.ids().refused();
         }
@@ -167,7 +174,7 @@ impl MonCore {
 
     /// Handles a durable proposal: updates the state in memory, runs the waiters and notifies subscribers.
     fn committed(&mut self) {
-        let Some(done) = self.writer.take() else { return };
+        let Some(done) = self.writer.take() else { return unreached("it was put back just before") };
         let awaited = done.brings_up() || done.takes_down();
         let took = self.now.mono.since(done.started);
         self.writer.count(took);
@@ -190,7 +197,7 @@ impl MonCore {
         if let Some(end) = global_id_end {
             self.credentials.ids().granted(end);
         }
-        log.iter().for_each(|line| self.intake.log_known.keep(line));
+        log.iter().for_each(|line| self.intake.log_known().keep(line));
         if monmap_changed {
             self.publish_monmap();
         }

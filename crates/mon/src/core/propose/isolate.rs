@@ -22,21 +22,7 @@ fn shown(k: &Bytes) -> String {
 impl MonCore {
     /// True if messages wait for a proposal of their own and it can begin.
     pub(in crate::core) fn retries(&self) -> bool {
-        !self.intake.alone.is_empty() && !self.writer.is_busy()
-    }
-
-    /// Handles messages that get a proposal of their own, up to the first one that changes something.
-    pub(in crate::core) fn next_alone(&mut self) {
-        while self.pending.is_empty() && self.intake.turns.goes_on() {
-            let ready = std::mem::take(&mut self.answers.waiters);
-            self.run_waiters(ready);
-            self.intake.contributors.clear();
-            let Some((c, m)) = self.intake.alone.pop_front() else { return };
-            self.intake.turns.work(4);
-            self.intake.replaying = true;
-            self.message(c, m);
-            self.intake.replaying = false;
-        }
+        self.intake.has_alone() && !self.writer.is_busy()
     }
 
     /// Drops a proposal with records that are too large. Its messages are handled again one by one; a single one is
@@ -52,13 +38,13 @@ impl MonCore {
         if pending.global_id_end.is_some() {
             self.credentials.ids().refused();
         }
-        self.intake.log_known.proposed();
+        self.intake.log_known().proposed();
         match from.len() {
             0 => {
                 tracing::error!(record = what, "mon: leaving out a record that the state store would refuse");
                 pending.leave_out(large);
                 self.pending = pending;
-                self.answers.waiters = waiters;
+                self.answers.put_back(waiters);
             }
             1 => {
                 let (c, _) = from.remove(0);
@@ -67,7 +53,7 @@ impl MonCore {
             }
             n => {
                 tracing::warn!(record = what, "mon: a record is too large; {n} messages get proposals of their own");
-                self.intake.alone.extend(from);
+                self.intake.isolate(from);
             }
         }
     }

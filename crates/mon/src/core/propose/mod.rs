@@ -5,6 +5,8 @@
 //!     not change before.
 //!  2. Each map epoch is stored as incremental, which names the checksum of the full map; checkpoints also as full
 //!     map (`state::maps`).
+//!
+//! Tests: assertions (1), `tests/does_the_history_hold_through_crashes.rs` (2).
 
 pub(super) mod batch;
 pub(super) mod commit;
@@ -81,11 +83,11 @@ impl MonCore {
         self.continue_deferred();
         self.serve_waiting();
         // Messages that waited for the last commit share the next one.
-        let complete = self.intake.replay == 0 || !self.intake.alone.is_empty();
+        let complete = self.intake.may_propose();
         if complete && !self.writer.is_busy() && !self.is_walking() {
             self.propose();
         }
-        self.intake.turns.end();
+        self.intake.end_turn();
     }
 
     /// Handles what waits only for a proposal; true if there are changes.
@@ -94,30 +96,31 @@ impl MonCore {
         self.judge_refused();
         if self.pending.is_empty() {
             // Without pending changes the waiters' condition already holds.
-            let ready = std::mem::take(&mut self.answers.waiters);
-            self.intake.contributors.clear();
+            let ready = self.answers.take_waiters();
+            self.intake.take_contributors();
             self.run_waiters(ready);
         }
         self.next_alone();
         if self.pending.is_empty()
-            && self.answers.waiters.is_empty()
-            && self.intake.alone.is_empty()
-            && !self.intake.deferred.is_empty()
+            && self.answers.waiting() == 0
+            && !self.intake.has_alone()
+            && self.intake.has_deferred()
         {
             self.run_deferred();
         }
-        !self.pending.is_empty() && (self.intake.replay == 0 || !self.intake.alone.is_empty())
+        !self.pending.is_empty() && self.intake.may_propose()
     }
 
     fn propose(&mut self) {
+        debug_assert!(!self.writer.is_busy(), "the next proposal begins after the commit of the last one");
         if !self.collect() {
             return;
         }
         self.hold_growth();
         let mut creating = self.clear_creating_flags();
         let mut pending = std::mem::take(&mut self.pending);
-        let mut waiters = std::mem::take(&mut self.answers.waiters);
-        let from = std::mem::take(&mut self.intake.contributors);
+        let mut waiters = self.answers.take_waiters();
+        let from = self.intake.take_contributors();
         let mut b = Batch::default();
         self.put_small(&mut b, &pending);
         let fsmap = self.put_fs(&mut b, &mut pending);
@@ -127,7 +130,7 @@ impl MonCore {
         if !large.is_empty() {
             return self.isolate(pending, waiters, from, &large);
         }
-        self.intake.log_known.proposed();
+        self.intake.log_known().proposed();
         let (inc, mut changes) = pending.take();
         let map = match inc.map(|inc| self.new_map(inc)).transpose() {
             Ok(m) => m,

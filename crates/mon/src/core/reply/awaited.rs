@@ -53,7 +53,7 @@ impl MonCore {
         let newest = self.state.osdmap.epoch;
         for c in self.answers.awaited.clients(self.now.mono) {
             // A client that asked several times gets it once.
-            let from = self.sessions.get(&c).map(|s| s.osd_epoch).filter(|e| e.0 > 0 && *e < newest);
+            let from = self.sessions.get(&c).map(|s| s.osd_epoch()).filter(|e| e.0 > 0 && *e < newest);
             if let Some(from) = from {
                 self.send_maps_to_client(c, from.next());
             }

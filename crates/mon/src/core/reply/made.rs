@@ -3,6 +3,8 @@
 //! Invariants:
 //!  1. The key of a message names all that its bytes depend on, so an entry is never wrong; it only becomes useless.
 //!  2. The cache holds at most [`ENTRIES`] messages of [`BYTES`] together, or a single larger one.
+//!
+//! Tests: assertions.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -67,6 +69,7 @@ impl Made {
             && let Some(found) = self.messages.remove(at)
         {
             let m = found.2.clone();
+            debug_assert_eq!(m.data, make().data, "the key names all that the bytes depend on");
             self.messages.push_back(found);
             return m;
         }
@@ -78,6 +81,8 @@ impl Made {
             let Some((.., old)) = self.messages.pop_front() else { break };
             self.bytes -= old.cost();
         }
+        let n = self.messages.len();
+        debug_assert!(n <= ENTRIES && (self.bytes <= BYTES || n == 1), "{n} messages with {} bytes", self.bytes);
         m
     }
 }
@@ -90,7 +95,7 @@ impl MonCore {
         key: Key,
         message: impl FnOnce(&Self) -> M,
     ) {
-        let Some(features) = self.sessions.get(&c).map(|s| s.features) else { return };
+        let Some(features) = self.sessions.get(&c).map(|s| s.features()) else { return };
         let mut made = std::mem::take(&mut self.answers.made);
         let m = made.get(key, features, || message(self).to_message(features));
         self.answers.made = made;

@@ -83,7 +83,7 @@ impl MonCore {
     }
 
     pub(in crate::core) fn get_config(&mut self, c: ConnKey, m: &MGetConfig) {
-        let own = self.sessions.get(&c).is_some_and(|s| s.principal.who.name == m.name);
+        let own = self.sessions.get(&c).is_some_and(|s| s.who().name == m.name);
         if !own && !self.may(c, Right::Caps(&[("config", Need::R)]), "get_config of another") {
             return;
         }
@@ -102,7 +102,7 @@ impl MonCore {
             "health": { "status": health },
             "mon_status": { "name": name, "rank": rank, "state": if leads { "leader" } else { "peon" } },
         });
-        self.intake.turns.work(self.state.mgr.stats.len() as u64 / 1024);
+        self.intake.work(self.state.mgr.stats.len() as u64 / 1024);
         self.reply(c, 0, &MPing::with_text(&text.to_string()));
     }
 
@@ -171,7 +171,7 @@ impl MonCore {
     /// Answers a request for tickets or rotating keys on an open session.
     pub(in crate::core) fn renew_auth(&mut self, c: ConnKey, m: MAuth) {
         let Some((name, global_id, features)) =
-            self.sessions.get(&c).map(|s| (s.principal.who.name.clone(), s.principal.who.global_id, s.features))
+            self.sessions.get(&c).map(|s| (s.who().name.clone(), s.who().global_id, s.features()))
         else {
             return;
         };
@@ -203,8 +203,8 @@ impl MonCore {
         if m.fsid != self.state.fsid {
             return;
         }
-        let Some(s) = self.sessions.get(&c) else { return };
-        let (who, addrs, features) = (&s.principal.who, s.addrs.clone(), s.features);
+        let Some(s) = self.sender(c) else { return };
+        let (who, addrs, features) = (&s.who(), s.addrs().clone(), s.features());
         let rank = s.osd().map_or_else(
             || EntityName::new(who.kind, i64::try_from(who.global_id).unwrap_or(i64::MAX)),
             |o| EntityName::new(EntityKind::OSD, o.0.into()),
@@ -213,11 +213,11 @@ impl MonCore {
         let latest = self.now.wall.plus(LINE_AHEAD);
         let (mut last, mut refused) = (None, 0);
         for mut e in m.entries.into_iter().take(MAX_LOG_LINES) {
-            if self.intake.log_known.pending() >= LOG_LINES_PENDING {
+            if self.intake.log_known().pending() >= LOG_LINES_PENDING {
                 break;
             }
             last = last.max(Some(e.seq));
-            self.intake.turns.work(u64::from(e.seq % 16 == 0));
+            self.intake.work(u64::from(e.seq % 16 == 0));
             if e.channel.is_empty() {
                 e.channel = "cluster".into();
             }
@@ -228,7 +228,7 @@ impl MonCore {
             e.name.clone_from(&name);
             (e.rank, e.addrs, e.stamp) = (rank, addrs.clone(), e.stamp.min(latest));
             e.msg.0.truncate(e.msg.0.floor_char_boundary(log::LINE_MAX));
-            if self.intake.log_known.add(&e) {
+            if self.intake.log_known().add(&e) {
                 self.pending.add_log(e);
             }
         }
@@ -237,7 +237,7 @@ impl MonCore {
         }
         if let Some(last) = last {
             let ack = MLogAck { fsid: self.state.fsid, last, channel: String::new() }.to_message(features);
-            self.answers.waiters.push(Waiter::Send(c, ack));
+            self.answers.wait(Waiter::Send(c, ack));
         }
     }
 

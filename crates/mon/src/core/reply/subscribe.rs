@@ -21,11 +21,12 @@ use wire::{Encode, Features, Message, WireMessage};
 use super::fetch::Fetch;
 use super::made::Key;
 use crate::core::MonCore;
+use crate::core::session::Sub;
 use crate::core::session::rights::Topic;
-use crate::core::session::{MAX_SUBSCRIPTIONS, Sub};
 use crate::state::ConnKey;
 use crate::state::config::{Subject, options_for};
 use crate::state::log::Prio;
+use crate::unreached::unreached;
 
 /// Most bytes of maps in an OSD_MAP message; a single larger map is sent alone.
 pub(in crate::core) const MAP_MESSAGE_BYTES: usize = 10 << 20;
@@ -40,13 +41,9 @@ const RETURN_GRACE: Duration = Duration::from_secs(1);
 
 impl MonCore {
     pub(in crate::core) fn subscribe(&mut self, c: ConnKey, m: MMonSubscribe) {
-        let stateful = {
-            let Some(s) = self.sessions.get_mut(&c) else { return };
-            if !m.hostname.is_empty() {
-                s.hostname = m.hostname;
-            }
-            s.features.has(FEATURE_MON_STATEFUL_SUB)
-        };
+        let Some(s) = self.sessions.get_mut(&c) else { return };
+        s.named_host(m.hostname);
+        let stateful = s.features().has(FEATURE_MON_STATEFUL_SUB);
         for (what, item) in m.what {
             let Some(topic) = Topic::of(&what) else {
                 tracing::debug!("mon: {} subscribes to unknown '{what}'", self.who(c));
@@ -57,16 +54,8 @@ impl MonCore {
                 continue;
             }
             let Some(s) = self.sessions.get_mut(&c) else { return };
-            if s.subs.len() >= MAX_SUBSCRIPTIONS && !s.subs.contains_key(&what) {
+            if !s.subscribe(topic, &what, Sub { next: item.start, onetime: item.is_onetime() }) {
                 return self.close(c, "too many subscriptions".into());
-            }
-            if topic == Topic::Log {
-                // A session follows the log at one level: the newest request counts.
-                s.subs.retain(|k, _| !k.starts_with("log-") || *k == what);
-            }
-            s.subs.insert(what.clone(), Sub { next: item.start, onetime: item.is_onetime() });
-            if topic == Topic::Config {
-                s.config_sent = None;
             }
             self.check_sub(c, topic, &what);
         }
@@ -110,21 +99,15 @@ impl MonCore {
     /// True if the subscription wants version `newest` or an older one. The subscription then advances, or ends.
     pub(in crate::core) fn take_due(&mut self, c: ConnKey, what: &str, newest: u64) -> bool {
         let Some(s) = self.sessions.get_mut(&c) else { return false };
-        match s.subs.get_mut(what) {
-            Some(sub) if sub.next <= newest => {
-                if sub.onetime {
-                    s.subs.remove(what);
-                } else {
-                    sub.next = newest + 1;
-                }
-                true
-            }
-            _ => false,
+        let due = s.sub(what).is_some_and(|sub| sub.next <= newest);
+        if due {
+            s.answered(what, newest + 1);
         }
+        due
     }
 
     pub(in crate::core) fn send_monmap(&mut self, c: ConnKey) {
-        let Some(f) = self.sessions.get(&c).map(|s| s.features) else { return };
+        let Some(f) = self.sessions.get(&c).map(|s| s.features()) else { return };
         let key = Key::MonMap(self.state.monmap.epoch);
         self.send_shared(c, key, |me| MMonMap { monmapbl: me.state.monmap.to_bytes(f) });
     }
@@ -138,13 +121,13 @@ impl MonCore {
 
     /// Sessions with a subscription of that name.
     pub(in crate::core) fn subscribers(&self, what: &str) -> Vec<ConnKey> {
-        self.sessions.iter().filter(|(_, s)| s.subs.contains_key(what)).map(|(c, _)| *c).collect()
+        self.sessions.iter().filter(|(_, s)| s.sub(what).is_some()).map(|(c, _)| *c).collect()
     }
 
     pub(in crate::core) fn subscriptions_with_prefix(&self, prefix: &str) -> Vec<(ConnKey, String)> {
         self.sessions
             .iter()
-            .flat_map(|(c, s)| s.subs.keys().filter(|k| k.starts_with(prefix)).map(|k| (*c, k.clone())))
+            .flat_map(|(c, s)| s.subs().filter(|k| k.starts_with(prefix)).map(|k| (*c, k.clone())))
             .collect()
     }
 
@@ -152,7 +135,7 @@ impl MonCore {
 
     fn check_osdmap_sub(&mut self, c: ConnKey) {
         let newest = self.state.osdmap.epoch;
-        let Some(sub) = self.sessions.get(&c).and_then(|s| s.subs.get("osdmap").copied()) else { return };
+        let Some(sub) = self.sessions.get(&c).and_then(|s| s.sub("osdmap")) else { return };
         let is_osd = self.sessions.get(&c).is_some_and(|s| s.osd().is_some());
         // A client without a map gets one at once.
         if sub.onetime && sub.next > 0 && !is_osd && self.an_osd_may_return() {
@@ -174,7 +157,7 @@ impl MonCore {
     /// Sends a client the epochs from `start` on, or the newest map alone if it is far behind.
     pub(in crate::core) fn send_maps_to_client(&mut self, c: ConnKey, start: Epoch) {
         // An OSD's first session announces a client.
-        let keeps_maps = self.sessions.get(&c).is_some_and(|s| s.principal.who.name.kind == EntityKind::OSD);
+        let keeps_maps = self.sessions.get(&c).is_some_and(|s| s.who().name.kind == EntityKind::OSD);
         if !keeps_maps && start.0 > 0 && self.is_far_behind(start) {
             return self.send_newest(c);
         }
@@ -200,7 +183,7 @@ impl MonCore {
     /// Sends a client the newest map as if it were the oldest one there is. The client takes it at once and sends its
     /// operations again, as it does when maps were trimmed; else it would ask for the epochs between.
     fn send_newest(&mut self, c: ConnKey) {
-        let Some(features) = self.sessions.get(&c).map(|s| s.features) else { return };
+        let Some(features) = self.sessions.get(&c).map(|s| s.features()) else { return };
         let newest = self.state.osdmap.epoch;
         let maps = [(newest, self.full_for(features))].into();
         self.send_map_message_since(c, BTreeMap::new(), maps, newest, newest);
@@ -238,7 +221,7 @@ impl MonCore {
         let mut osds: Vec<ConnKey> = self
             .sessions
             .iter()
-            .filter(|(_, s)| s.osd().is_some() && s.osd_epoch.0 > 0 && s.osd_epoch < newest)
+            .filter(|(_, s)| s.osd().is_some() && s.osd_epoch().0 > 0 && s.osd_epoch() < newest)
             .map(|(c, _)| *c)
             .collect();
         if osds.len() > PUSH_OSDS {
@@ -248,7 +231,7 @@ impl MonCore {
             osds.truncate(PUSH_OSDS);
         }
         for c in osds {
-            let from = self.sessions.get(&c).map_or(newest, |s| s.osd_epoch.next());
+            let from = self.sessions.get(&c).map_or(newest, |s| s.osd_epoch().next());
             self.send_maps(c, from, false);
         }
         for c in self.subscribers("osd_pg_creates") {
@@ -258,7 +241,7 @@ impl MonCore {
 
     /// Sends maps above `from` in answer to an OSD's message; epochs that the session already got are left out.
     pub(in crate::core) fn send_maps_reply(&mut self, c: ConnKey, from: Epoch) {
-        let Some(sent) = self.sessions.get(&c).map(|s| s.osd_epoch) else { return };
+        let Some(sent) = self.sessions.get(&c).map(|s| s.osd_epoch()) else { return };
         let from = from.max(sent).next();
         if from <= self.state.osdmap.epoch {
             self.send_maps(c, from, false);
@@ -267,7 +250,7 @@ impl MonCore {
 
     /// Sends epochs from `start` on, in one message only if `once`; `start` 0 asks for the newest full map.
     pub(in crate::core) fn send_maps(&mut self, c: ConnKey, start: Epoch, once: bool) {
-        let Some(features) = self.sessions.get(&c).map(|s| s.features) else { return };
+        let Some(features) = self.sessions.get(&c).map(|s| s.features()) else { return };
         let newest = self.state.osdmap.epoch;
         let oldest = self.state.history.oldest;
         if start.0 == 0 || !features.nautilus() {
@@ -366,7 +349,7 @@ impl MonCore {
             None => self.reply(c, 0, &m),
         }
         if let Some(s) = self.sessions.get_mut(&c) {
-            s.osd_epoch = s.osd_epoch.max(last);
+            s.maps_sent(last);
         }
     }
 
@@ -392,14 +375,10 @@ impl MonCore {
 
     fn check_config(&mut self, c: ConnKey) {
         let Some(s) = self.sessions.get(&c) else { return };
-        let config = self.config_for(&s.principal.who.name, &s.hostname, "");
+        let config = self.config_for(&s.who().name, s.hostname(), "");
         let Some(s) = self.sessions.get_mut(&c) else { return };
-        if s.config_sent.as_ref() == Some(&config) {
+        if !s.takes_config(&config) {
             return;
-        }
-        s.config_sent = Some(config.clone());
-        if s.subs.get("config").is_some_and(|sub| sub.onetime) {
-            s.subs.remove("config");
         }
         let config = config.into_iter().map(|(k, v)| (k, Text(v))).collect();
         self.reply(c, 0, &MConfig { config });
@@ -435,8 +414,10 @@ impl MonCore {
     // Log and keys
 
     fn check_log(&mut self, c: ConnKey, what: &str) {
-        let Some(level) = what.strip_prefix("log-").and_then(Prio::from_word) else { return };
-        let Some(sub) = self.sessions.get(&c).and_then(|s| s.subs.get(what).copied()) else { return };
+        let Some(level) = what.strip_prefix("log-").and_then(Prio::from_word) else {
+            return unreached("the topic of the log has names with a level");
+        };
+        let Some(sub) = self.sessions.get(&c).and_then(|s| s.sub(what)) else { return };
         let next = self.state.log.next;
         let lines: Vec<LogEntry> = if sub.next == 0 {
             self.state.log.last(1, level, "*").into_iter().cloned().collect()
@@ -454,13 +435,8 @@ impl MonCore {
     }
 
     fn move_on(&mut self, c: ConnKey, what: &str, next: u64) {
-        let Some(s) = self.sessions.get_mut(&c) else { return };
-        match s.subs.get_mut(what) {
-            Some(sub) if sub.onetime => {
-                s.subs.remove(what);
-            }
-            Some(sub) => sub.next = next,
-            None => {}
+        if let Some(s) = self.sessions.get_mut(&c) {
+            s.answered(what, next);
         }
     }
 
@@ -480,7 +456,7 @@ impl MonCore {
         let mut made: BTreeMap<(String, u64), Option<Message>> = BTreeMap::new();
         for (c, what) in self.subscriptions_with_prefix("log-") {
             let Some(level) = what.strip_prefix("log-").and_then(Prio::from_word) else { continue };
-            let Some(features) = self.sessions.get(&c).map(|s| s.features) else { continue };
+            let Some(features) = self.sessions.get(&c).map(|s| s.features()) else { continue };
             self.move_on(c, &what, next.max(1));
             let m = made.entry((what, features.0)).or_insert_with(|| {
                 let fitting: Vec<LogEntry> = lines.iter().filter(|l| l.prio >= level.0).cloned().collect();
@@ -493,7 +469,9 @@ impl MonCore {
     }
 
     fn check_kv(&mut self, c: ConnKey, what: &str) {
-        let Some(prefix) = what.strip_prefix("kv:").map(str::to_owned) else { return };
+        let Some(prefix) = what.strip_prefix("kv:").map(str::to_owned) else {
+            return unreached("the topic of keys has names with that prefix");
+        };
         let data = self
             .state
             .kv

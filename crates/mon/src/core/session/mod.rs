@@ -15,12 +15,12 @@ use wire::Features;
 
 use crate::state::access::Principal;
 use crate::state::{Role, SessionInfo, SessionSummary};
-use rights::Right;
+use rights::{Right, Topic};
 
 /// Most subscriptions of one session.
 pub const MAX_SUBSCRIPTIONS: usize = 64;
 
-/// The messenger's facts about an authenticated peer.
+/// The messenger's facts about an authenticated peer. Plain data.
 #[derive(Clone, Debug)]
 pub struct Peer {
     /// The proven identity. A daemon that fetches its configuration authenticates as a client.
@@ -35,7 +35,7 @@ pub struct Peer {
     pub role: Role,
 }
 
-/// A subscription, standing or one-time.
+/// A subscription, standing or one-time. Plain data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sub {
     /// The next version that the subscriber wants.
@@ -48,31 +48,31 @@ pub struct Sub {
 #[derive(Debug)]
 pub struct Session {
     /// The peer's identity and rights.
-    pub principal: Principal,
+    principal: Principal,
     /// The peer's entity instance.
-    pub entity: EntityName,
+    entity: EntityName,
     /// The addresses that the peer announces.
-    pub addrs: AddrVec,
+    addrs: AddrVec,
     /// The features of both sides.
-    pub features: Features,
+    features: Features,
     /// The role that the peer connected to.
-    pub role: Role,
+    role: Role,
     /// The subscriptions by name.
-    pub subs: BTreeMap<String, Sub>,
+    subs: BTreeMap<String, Sub>,
     /// The newest OSD map epoch sent.
-    pub osd_epoch: Epoch,
+    osd_epoch: Epoch,
     /// The host name that the peer sent with a subscription.
-    pub hostname: String,
+    hostname: String,
     /// The last configuration sent, so that only changes are sent.
-    pub config_sent: Option<BTreeMap<String, String>>,
+    config_sent: Option<BTreeMap<String, String>>,
     /// For the manager role: service and name of the daemon that reports on this session.
-    pub mgr_daemon: Option<(String, String)>,
+    mgr_daemon: Option<(String, String)>,
     /// Time at which the session opened.
-    pub since: Utime,
+    since: Utime,
     /// The same by the monitor's own clock.
-    pub opened: Mono,
+    opened: Mono,
     /// The front monitor that relays the session; `None` for a direct connection.
-    pub by: Option<String>,
+    by: Option<String>,
 }
 
 impl Session {
@@ -94,6 +94,140 @@ impl Session {
             opened: now.mono,
             by: None,
         }
+    }
+
+    /// The identity and rights of the peer.
+    #[must_use]
+    pub fn principal(&self) -> &Principal {
+        &self.principal
+    }
+
+    /// The identity that the peer proved.
+    #[must_use]
+    pub fn who(&self) -> &auth::Principal {
+        &self.principal.who
+    }
+
+    /// The peer's entity instance.
+    #[must_use]
+    pub fn entity(&self) -> EntityName {
+        self.entity
+    }
+
+    /// The addresses that the peer announces.
+    #[must_use]
+    pub fn addrs(&self) -> &AddrVec {
+        &self.addrs
+    }
+
+    /// The features of both sides.
+    #[must_use]
+    pub fn features(&self) -> Features {
+        self.features
+    }
+
+    /// The role that the peer connected to.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// Time at which the session opened, by the monitor's own clock.
+    #[must_use]
+    pub fn opened(&self) -> Mono {
+        self.opened
+    }
+
+    /// The newest OSD map epoch sent.
+    #[must_use]
+    pub fn osd_epoch(&self) -> Epoch {
+        self.osd_epoch
+    }
+
+    /// The host name that the peer sent with a subscription.
+    #[must_use]
+    pub fn hostname(&self) -> &str {
+        &self.hostname
+    }
+
+    /// For the manager role: service and name of the daemon that reports on this session.
+    #[must_use]
+    pub fn mgr_daemon(&self) -> Option<&(String, String)> {
+        self.mgr_daemon.as_ref()
+    }
+
+    /// Sets the daemon that reports on this session, or none. Returns the earlier one.
+    pub(super) fn set_mgr_daemon(&mut self, daemon: Option<(String, String)>) -> Option<(String, String)> {
+        std::mem::replace(&mut self.mgr_daemon, daemon)
+    }
+
+    /// The standing or one-time subscription of this name.
+    #[must_use]
+    pub fn sub(&self, what: &str) -> Option<Sub> {
+        self.subs.get(what).copied()
+    }
+
+    /// The names of the subscriptions.
+    pub fn subs(&self) -> impl Iterator<Item = &String> {
+        self.subs.keys()
+    }
+
+    /// Notes the host name that a peer sent with a subscription.
+    pub(super) fn named_host(&mut self, hostname: String) {
+        if !hostname.is_empty() {
+            self.hostname = hostname;
+        }
+    }
+
+    /// Adds or replaces a subscription. False if the session has too many.
+    pub(super) fn subscribe(&mut self, topic: Topic, what: &str, sub: Sub) -> bool {
+        if self.subs.len() >= MAX_SUBSCRIPTIONS && !self.subs.contains_key(what) {
+            return false;
+        }
+        if topic == Topic::Log {
+            // A session follows the log at one level: the newest request counts.
+            self.subs.retain(|k, _| !k.starts_with("log-") || k == what);
+        }
+        self.subs.insert(what.to_owned(), sub);
+        if topic == Topic::Config {
+            self.config_sent = None;
+        }
+        true
+    }
+
+    /// Moves a subscription on to the version `next` after an answer; a one-time subscription ends.
+    pub(super) fn answered(&mut self, what: &str, next: u64) {
+        match self.subs.get_mut(what) {
+            Some(sub) if sub.onetime => {
+                self.subs.remove(what);
+            }
+            Some(sub) => sub.next = next,
+            None => {}
+        }
+    }
+
+    /// Moves a subscription on to the version `next`; a one-time subscription stays.
+    pub(super) fn skip_to(&mut self, what: &str, next: u64) {
+        if let Some(sub) = self.subs.get_mut(what) {
+            sub.next = next;
+        }
+    }
+
+    /// Notes that OSD maps up to an epoch were sent.
+    pub(super) fn maps_sent(&mut self, last: Epoch) {
+        self.osd_epoch = self.osd_epoch.max(last);
+    }
+
+    /// Notes the configuration that is sent now. False if it is the last one sent.
+    pub(super) fn takes_config(&mut self, config: &BTreeMap<String, String>) -> bool {
+        if self.config_sent.as_ref() == Some(config) {
+            return false;
+        }
+        self.config_sent = Some(config.clone());
+        if self.subs.get("config").is_some_and(|sub| sub.onetime) {
+            self.subs.remove("config");
+        }
+        true
     }
 
     /// The OSD whose running session this is; `None` for a daemon's short first session, which announces a client.

@@ -146,7 +146,7 @@ pub struct Setup {
 
 /// The state from the store's records.
 pub(in crate::core) struct Loaded {
-    pub(in crate::core) state: ClusterState,
+    state: ClusterState,
     service_keys: ServiceKeys,
     global_ids: GlobalIds,
     bounds_revision: u64,
@@ -156,6 +156,11 @@ pub(in crate::core) struct Loaded {
 }
 
 impl Loaded {
+    /// The state.
+    pub(in crate::core) fn state(&self) -> &ClusterState {
+        &self.state
+    }
+
     /// Decodes the records (all of [`ranges`]) and maps (all of [`map_ranges`]).
     pub(in crate::core) fn read(
         records: &[(Bytes, Entry)],
@@ -238,10 +243,7 @@ impl MonCore {
                 bounds_revision,
                 format < FORMAT,
             ),
-            intake: crate::core::Intake {
-                log_known: crate::state::log::Known::of(&state_log),
-                ..crate::core::Intake::default()
-            },
+            intake: crate::core::Intake::of(&state_log),
             answers: crate::core::Answers::default(),
             requests: crate::core::reply::requests::Requests::default(),
             refusals: crate::core::commands::audit::Refusals::default(),

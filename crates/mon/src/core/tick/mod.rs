@@ -16,9 +16,11 @@ use cluster::pool::flag;
 use cluster::{IntervalSet, OsdMap, PgPool};
 
 use super::MonCore;
+use super::osd::overrides::Overrides;
 use super::session::Session;
 use crate::state::log::Prio;
 use crate::state::{ConnKey, Role};
+use mgr::balance::Growth;
 use mgr::stats::space;
 
 /// Number of PGs whose purged snapshots a tick compares; the last pool may exceed it.
@@ -34,17 +36,43 @@ const MAX_PURGE_RANGES: usize = 8192;
 #[derive(Debug, Default)]
 pub(super) struct Ticks {
     /// Ticks since the process began.
-    pub(super) count: u64,
+    count: u64,
     /// Progress of the pass over overrides of placement.
-    pub(super) overrides: super::osd::overrides::Overrides,
+    overrides: Overrides,
     /// PGs that are held where they are, since OSDs join.
-    pub(super) growth: mgr::balance::Growth,
+    growth: Growth,
     /// The last pool whose purged snapshots were compared.
-    pub(super) purged: PoolId,
+    purged: PoolId,
     /// Time at which devices are looked at next.
-    pub(super) devices: base::Mono,
+    devices: base::Mono,
     /// Alerts that the cluster log has told of.
-    pub(super) health_log: health_log::HealthLog,
+    health_log: health_log::HealthLog,
+}
+
+impl Ticks {
+    /// True in every `n`th second.
+    pub(super) fn is_nth(&self, n: u64) -> bool {
+        self.count.is_multiple_of(n)
+    }
+
+    /// The pass over overrides of placement.
+    pub(super) fn overrides(&mut self) -> &mut Overrides {
+        &mut self.overrides
+    }
+
+    /// The PGs that are held where they are, since OSDs join.
+    pub(super) fn growth(&mut self) -> &mut Growth {
+        &mut self.growth
+    }
+
+    /// True if it is time to look at devices. Then `every` later it is again.
+    pub(super) fn takes_devices(&mut self, now: base::Mono, every: impl FnOnce() -> Duration) -> bool {
+        let due = now >= self.devices;
+        if due {
+            self.devices = now + every();
+        }
+        due
+    }
 }
 
 impl MonCore {
@@ -54,7 +82,7 @@ impl MonCore {
         self.tick_tickets();
         self.tick_leaving();
         self.tick_audit();
-        if self.ticks.count.is_multiple_of(SAMPLE_SECONDS) {
+        if self.ticks.is_nth(SAMPLE_SECONDS) {
             self.state.mgr_mut().stats.tick(self.now);
         }
         self.tick_mgr();
@@ -86,7 +114,7 @@ impl MonCore {
         self.tick_mutes();
         self.tick_health_log();
         self.tick_trim();
-        if self.ticks.count.is_multiple_of(SAMPLE_SECONDS) {
+        if self.ticks.is_nth(SAMPLE_SECONDS) {
             self.tick_pgmap_line();
         }
     }
@@ -110,7 +138,7 @@ impl MonCore {
     /// Sessions with the monitor stay, because tickets are renewed there.
     fn tick_tickets(&mut self) {
         let now = self.now.wall;
-        let is_over = |s: &Session| s.role == Role::Mgr && s.principal.who.expired(now);
+        let is_over = |s: &Session| s.role() == Role::Mgr && s.who().expired(now);
         let over: Vec<ConnKey> = self.sessions.iter().filter(|(_, s)| is_over(s)).map(|(c, _)| *c).collect();
         for c in over {
             self.close(c, "its ticket expired".to_owned());

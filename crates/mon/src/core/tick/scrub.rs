@@ -16,6 +16,7 @@ use crate::core::start::load::{self, Loaded};
 use crate::state::log::Prio;
 use crate::state::options::MonOptions;
 use crate::state::{ClusterState, ConnKey};
+use crate::unreached::unreached;
 
 /// Most reads of the state, if commits happen in between.
 const TRIES: u32 = 8;
@@ -35,7 +36,9 @@ impl MonCore {
 
     /// Handles a part of the read: first the records, then the maps that they name.
     pub(in crate::core) fn scrub_read(&mut self, f: Fetch, got: Vec<(Bytes, Entry)>) {
-        let Fetch::Scrub { conn, commits, tries, records } = f else { return };
+        let Fetch::Scrub { conn, commits, tries, records } = f else {
+            return unreached("reads for a scrub come here");
+        };
         if commits != self.writer.commits().0 || self.writer.is_busy() {
             return match tries {
                 TRIES => self.scrub_says(Prio::WARN, "scrub: the state changed while it was read, each time".into()),
@@ -52,7 +55,7 @@ impl MonCore {
         let rank = self.state.monmap.rank_of(&name).unwrap_or(0);
         match Loaded::read(&records, &got, name, MonOptions::default(), random, self.now) {
             Err(e) => self.scrub_says(Prio::ERROR, format!("scrub error on {rank}: {e}")),
-            Ok(l) => match differences(&self.state, &l.state) {
+            Ok(l) => match differences(&self.state, l.state()) {
                 d if d.is_empty() => {
                     let result = summary(records.iter().chain(&got));
                     self.scrub_says(Prio::INFO, format!("scrub ok on {rank}: ScrubResult({result})"));

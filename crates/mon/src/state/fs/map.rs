@@ -8,6 +8,7 @@
 //! `map.epoch` is that of the map under construction. A changed file system or standby takes it as its own epoch, by
 //! which daemons and clients see that their part is new.
 
+use crate::unreached::unreached;
 use base::{Epoch, PoolId, Utime};
 use wire::types::{CompatSet, Filesystem, FsMap, INLINE_DATA, MdsInfo, MdsMap, MirrorInfo, fs_flag, mds_state};
 
@@ -267,9 +268,14 @@ pub fn reset_fs(map: &mut FsMap, now: Utime, fscid: i32) {
     });
 }
 
-/// Swaps the ids of two file systems without daemons.
+/// Swaps the ids of two file systems without daemons. Of one with itself nothing changes.
 pub fn swap_ids(map: &mut FsMap, now: Utime, a: i32, b: i32) {
-    let (Some(mut x), Some(mut y)) = (map.filesystems.remove(&a), map.filesystems.remove(&b)) else { return };
+    if a == b {
+        return;
+    }
+    let (Some(mut x), Some(mut y)) = (map.filesystems.remove(&a), map.filesystems.remove(&b)) else {
+        return unreached("the caller has both file systems from the map");
+    };
     x.fscid = b;
     y.fscid = a;
     map.filesystems.insert(a, y);
