@@ -130,6 +130,26 @@ lab show one | grep -q 'checked'
 lab compare one >/dev/null
 lab list | grep -q 'one .*12 cells'
 
+# The floor takes the place of the OSDs and gives right answers; the table beside it says how far we are above it.
+cat >"$W/floor.toml" <<P
+name = "floor"
+repetitions = 1
+[cluster]
+system = ["belemnite", "floor"]
+osd_size = "1G"
+[[load]]
+name = "checked"
+job = "randrw"
+verify = true
+depth = 8
+objects = 16
+seconds = 1
+warm_up = 0
+P
+lab run "$W/floor.toml" --name floor --port $port
+lab show floor | grep -q '^times the floor'
+[ -z "$(ls "$W/lab/work")" ]
+
 # Ctrl-C stops all daemons; a second run in the same directory is independent.
 "$BIN" lab run "$W/plan.toml" --name two --dir "$W/lab" --port $port >"$W/third.out" 2>&1 & LAB=$!; PIDS+=("$LAB")
 up() { grep -q 'is up' "$W/third.out"; }

@@ -54,6 +54,42 @@ pub(crate) enum LabCommand {
         #[command(flatten)]
         place: Place,
     },
+    /// A server of the floor, which takes the place of an OSD
+    #[command(hide = true)]
+    Floor(FloorArgs),
+}
+
+/// Arguments of `belemnite lab floor`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct FloorArgs {
+    /// Number of the OSD
+    #[arg(long, value_name = "N")]
+    id: u32,
+    /// Address of each server, in the order of their numbers
+    #[arg(long, required = true, value_name = "IP:PORT")]
+    server: Vec<std::net::SocketAddr>,
+    /// Address of the monitor
+    #[arg(long, value_name = "IP:PORT")]
+    monitor: std::net::SocketAddr,
+    /// Id of the cluster
+    #[arg(long, value_name = "UUID")]
+    fsid: String,
+    /// Id of the OSD
+    #[arg(long, value_name = "UUID")]
+    uuid: String,
+    /// File or device for the objects, whose contents are destroyed
+    #[arg(long, value_name = "FILE")]
+    file: PathBuf,
+    /// Size of a new file in bytes
+    #[arg(long, value_name = "BYTES")]
+    size: u64,
+}
+
+fn serve_floor(a: FloorArgs) -> Result<(), Error> {
+    let uuid = |s: &str| base::id::Uuid::parse(s).ok_or_else(|| format!("{s}: not a UUID"));
+    let (fsid, uuid) = (uuid(&a.fsid)?, uuid(&a.uuid)?);
+    let FloorArgs { id, server: servers, monitor, file, size, .. } = a;
+    Ok(lab::host::floor::run(lab::host::floor::Options { id, servers, monitor, fsid, uuid, file, size })?)
 }
 
 /// Location of the runs.
@@ -70,8 +106,8 @@ pub(crate) struct RunArgs {
     /// Name of a built-in plan (`lab list`), or a TOML file; with --resume, the run to resume
     #[arg(required_unless_present = "resume")]
     plan: Option<String>,
-    /// Measure these systems instead of the plan's
-    #[arg(long, value_parser = ["belemnite", "ceph", "both"])]
+    /// Measure these systems instead of the plan's; `all` is both and the floor, a bare server
+    #[arg(long, value_parser = ["belemnite", "ceph", "both", "floor", "all"])]
     on: Option<String>,
     /// Root directory (debootstrap) with the Ceph daemons for `ceph` [default: this machine's]
     #[arg(long, value_name = "DIR")]
@@ -118,6 +154,7 @@ pub(crate) fn run(c: LabCommand) -> Result<(), Error> {
         LabCommand::Show { run, place } => show(&find(&place, &run)?),
         LabCommand::Compare { runs, out, update, place } => compare(&place, &runs, out, update),
         LabCommand::Clean { runs, work, place } => remove(&place, runs, work),
+        LabCommand::Floor(a) => serve_floor(a),
     }
 }
 
@@ -148,6 +185,8 @@ fn changes(a: &RunArgs) -> Result<Vec<Change>, Error> {
     let system = match a.on.as_deref() {
         Some("belemnite") => Some("\"belemnite\"".to_owned()),
         Some("ceph") => Some(format!("{ceph:?}")),
+        Some("floor") => Some("\"floor\"".to_owned()),
+        Some("all") => Some(format!("[\"belemnite\", {ceph:?}, \"floor\"]")),
         Some(_) => Some(format!("[\"belemnite\", {ceph:?}]")),
         None if a.ceph_root.is_some() => Some(format!("[\"belemnite\", {ceph:?}]")),
         None => None,
@@ -492,6 +531,10 @@ mod tests {
         assert_eq!(systems(&["pg-count"]), ["belemnite", "ceph"]);
         assert_eq!(systems(&["pg-count", "--on", "ceph"]), ["ceph"]);
         assert_eq!(systems(&["pg-count", "--on", "both", "--ceph-root", "/r"]), ["belemnite", "ceph:/r"]);
+        let a = args(&["floor", "--small", "--on", "all", "--ceph-root", "/r"]);
+        let cells = load("floor", true, &changes(&a).unwrap()).unwrap().0.cells();
+        let systems_of: std::collections::BTreeSet<_> = cells.iter().map(|c| c.cluster.text("system")).collect();
+        assert_eq!(systems_of.into_iter().collect::<Vec<_>>(), ["belemnite", "ceph:/r", "floor"]);
         assert_eq!(
             systems(&["pg-count", "--set", "cluster.system=existing:/etc/ceph/ceph.conf"]),
             ["existing:/etc/ceph/ceph.conf"]

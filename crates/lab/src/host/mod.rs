@@ -4,6 +4,7 @@ pub mod build;
 pub mod command;
 pub mod control;
 pub mod exec;
+pub mod floor;
 pub mod generator;
 pub mod proc;
 pub mod steps;

@@ -1,9 +1,11 @@
 //! Built-in plans: the published studies, each at full size and `small`.
 
 /// Name and text of each plan.
-pub const PLANS: [(&str, &str); 15] = [
+pub const PLANS: [(&str, &str); 17] = [
     ("compare", include_str!("../../plans/compare.toml")),
     ("cpu-per-operation", include_str!("../../plans/cpu-per-operation.toml")),
+    ("floor", include_str!("../../plans/floor.toml")),
+    ("reactors", include_str!("../../plans/reactors.toml")),
     ("osd-cpu-scaling", include_str!("../../plans/osd-cpu-scaling.toml")),
     ("osds-per-device", include_str!("../../plans/osds-per-device.toml")),
     ("pg-count", include_str!("../../plans/pg-count.toml")),

@@ -22,7 +22,7 @@ pub enum Kind {
     Word(&'static [&'static str]),
     /// Number of copies (`3`), or data and coding shards (`4+2`).
     Redundancy,
-    /// `belemnite`, `ceph`, `ceph:ROOT` or `existing:CEPH_CONF`.
+    /// `belemnite`, `ceph`, `ceph:ROOT`, `existing:CEPH_CONF` or `floor`.
     System,
 }
 
@@ -335,7 +335,7 @@ impl Kind {
                 None => v.parse::<u8>().is_ok_and(|n| (1..=10).contains(&n)),
             },
             Self::System => {
-                matches!(v, "belemnite" | "ceph")
+                matches!(v, "belemnite" | "ceph" | "floor")
                     || [("ceph:", 5), ("existing:", 9)].iter().any(|(p, n)| v.starts_with(p) && v.len() > *n)
             }
         };
@@ -351,7 +351,7 @@ impl Kind {
             Self::Size => "a size such as 4K or 8G".into(),
             Self::Word(words) => format!("one of {}", words.join(", ")),
             Self::Redundancy => "copies (1 to 10) or shards such as \"4+2\"".into(),
-            Self::System => "belemnite, ceph, ceph:ROOT or existing:CEPH_CONF".into(),
+            Self::System => "belemnite, ceph, ceph:ROOT, existing:CEPH_CONF or floor".into(),
         }
     }
 }

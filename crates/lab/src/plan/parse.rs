@@ -310,6 +310,11 @@ fn check_disturbances(src: &Source<'_>, plan: &Plan) -> Result<()> {
     }
 }
 
+/// Largest object of the floor, in bytes.
+const OBJECT_MAX: u64 = 4 << 20;
+/// Bytes of a page, of which the floor's blocks are multiples.
+const PAGE: u64 = 4096;
+
 /// Checks relations between keys.
 fn check(src: &Source<'_>, plan: Plan) -> Result<Plan> {
     if plan.loads.is_empty() {
@@ -374,8 +379,38 @@ fn check(src: &Source<'_>, plan: Plan) -> Result<Plan> {
         if paths > 0 && c.cluster.text("system").starts_with("existing:") {
             return src.error(0, "cluster: an existing cluster takes no device_paths");
         }
+        check_floor(src, &plan, &c)?;
     }
     Ok(plan)
+}
+
+/// Checks that the floor can do what a cell asks for.
+fn check_floor(src: &Source<'_>, plan: &Plan, c: &super::Cell) -> Result<()> {
+    if c.cluster.text("system") != "floor" {
+        return Ok(());
+    }
+    let (load, l) = (c.load_name(), &c.load);
+    let job = matches!(l.text("job"), "read" | "write" | "rw" | "randread" | "randwrite" | "randrw");
+    if l.text("tool") != "bench" || l.text("target") != "object" || !job {
+        return src.error(0, format!("load {load}: the floor takes reads and writes of objects by the tool bench"));
+    }
+    if l.bytes("object_size") > OBJECT_MAX || !l.bytes("block").is_multiple_of(PAGE) || l.bytes("block") == 0 {
+        return src
+            .error(0, format!("load {load}: the floor takes objects of at most 4M, and blocks of whole pages (4K)"));
+    }
+    let osds = super::estimate::osds(c);
+    if c.pool.text("redundancy") != osds.to_string() {
+        let text =
+            format!("pool: the floor keeps a copy on each of its servers: with {osds} OSDs, redundancy is {osds}");
+        return src.error(0, text);
+    }
+    if c.cluster.text("mode") != "crc" || c.cluster.int("reactors") > 1 || keys::hosts(&c.cluster).next().is_some() {
+        return src.error(0, "cluster: the floor has one reactor on this machine, and mode crc");
+    }
+    if c.disturbances(&plan.disturb).next().is_some() {
+        return src.error(0, format!("load {load}: the floor cannot be disturbed"));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -449,6 +484,25 @@ mod tests {
     }
 
     #[test]
+    fn what_the_floor_cannot_do_is_refused() {
+        assert_eq!(
+            error("[cluster]\nsystem = \"floor\"\n[[load]]\ntool = \"fio\"\n"),
+            "p.toml:1: load fio randwrite: the floor takes reads and writes of objects by the tool bench"
+        );
+        assert_eq!(
+            error("[cluster]\nsystem = \"floor\"\ndevices = 3\n[pool]\nredundancy = 2\n[[load]]\n"),
+            "p.toml:1: pool: the floor keeps a copy on each of its servers: with 3 OSDs, redundancy is 3"
+        );
+        let floor = "[cluster]\nsystem = \"floor\"\n[[load]]\n";
+        assert!(error(&format!("{floor}object_size = \"8M\"\n")).contains("objects of at most 4M"));
+        assert!(error(&format!("{floor}block = 5000\n")).contains("blocks of whole pages"));
+        assert!(error("[cluster]\nsystem = \"floor\"\nmode = \"secure\"\n[[load]]\n").contains("and mode crc"));
+        let scrub = "[[disturb]]\nat = 0.5\nwhat = \"scrub\"\n";
+        assert!(error(&format!("{floor}{scrub}")).contains("the floor cannot be disturbed"));
+        assert!(parse(&format!("name = \"x\"\n{floor}"), "p.toml", false, &[]).is_ok());
+    }
+
+    #[test]
     fn errors_name_the_line() {
         assert_eq!(error("[pool]\n\npgnum = 3\n"), "p.toml:3: [pool] has no key pgnum; did you mean pg_num?");
         assert_eq!(
@@ -458,7 +512,7 @@ mod tests {
         assert_eq!(error("[observe]\nevery = [1]\n"), "p.toml:2: every: expected one value, found a list");
         assert_eq!(
             error("[cluster]\nsystem = \"hdfs\"\n"),
-            "p.toml:2: system: \"hdfs\": expected belemnite, ceph, ceph:ROOT or existing:CEPH_CONF"
+            "p.toml:2: system: \"hdfs\": expected belemnite, ceph, ceph:ROOT, existing:CEPH_CONF or floor"
         );
         assert_eq!(error("a\nb = \n"), error("a\nb = \n"));
         assert!(error("x = 1\ny ==").starts_with("p.toml:2: "), "{}", error("x = 1\ny =="));

@@ -69,6 +69,13 @@ pub fn html(r: &Report<'_>) -> String {
             "<h2>Ratios</h2><p>How many times better the first is: more operations, less time. In brackets the 95 % confidence interval.</p>{pairs}"
         );
     }
+    let floors = floor_table(&g);
+    if !floors.is_empty() {
+        let _ = write!(
+            out,
+            "<h2>Above the floor</h2><p>Factor to a bare server that does only frames and disk: 1 is the least possible. In brackets the 95 % confidence interval.</p>{floors}"
+        );
+    }
     let _ = write!(out, "<h2>Plots</h2><div class=\"plots\">{}</div>", plots(&g));
     let _ = write!(
         out,
@@ -179,6 +186,25 @@ fn table(g: &[Group<'_>]) -> String {
     }
     out += "</table>";
     out
+}
+
+/// Factors by which each system is above the floor.
+fn floor_table(g: &[Group<'_>]) -> String {
+    let rows = super::text::floors(g);
+    if rows.is_empty() {
+        return String::new();
+    }
+    let mut out = "<div class=\"wide\"><table>".to_owned();
+    for (i, row) in rows.iter().enumerate() {
+        let tag = if i == 0 { "th" } else { "td" };
+        out += "<tr>";
+        for (j, cell) in row.iter().enumerate() {
+            let class = if j < 2 { " class=\"t\"" } else { "" };
+            let _ = write!(out, "<{tag}{class}>{}</{tag}>", escape(cell));
+        }
+        out += "</tr>";
+    }
+    out + "</table></div>"
 }
 
 fn pair_table(g: &[Group<'_>]) -> String {

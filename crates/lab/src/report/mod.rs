@@ -130,20 +130,37 @@ impl Pair<'_, '_> {
     }
 }
 
+/// Whether two groups have the same load and settings, apart from their systems.
+fn same(a: &Group<'_>, b: &Group<'_>) -> bool {
+    let rest = |g: &Group<'_>| -> Vec<(String, String)> {
+        let of = g.params.iter().filter(|(k, _)| *k != "cluster.system");
+        of.map(|(k, v)| (k.clone(), v.clone())).collect()
+    };
+    a.load == b.load && rest(a) == rest(b)
+}
+
+fn is_floor(g: &Group<'_>) -> bool {
+    g.params.get("cluster.system").is_some_and(|s| s == "floor")
+}
+
+/// Each group that is not the floor's as the second of a pair, with the floor of the same run and settings as the first:
+/// [`Pair::better`] is the factor by which the group is above the floor.
+#[must_use]
+pub fn above_floor<'a, 'b>(groups: &'b [Group<'a>]) -> Vec<Pair<'a, 'b>> {
+    let floor = |g: &Group<'_>| groups.iter().find(|f| is_floor(f) && f.run == g.run && same(f, g));
+    groups.iter().filter(|g| !is_floor(g)).filter_map(|b| Some(Pair { a: floor(b)?, b })).collect()
+}
+
 /// All pairs: each group with the first group of another system or run and the same settings. The first of a pair is
-/// Belemnite's, or that of the later run.
+/// Belemnite's, or that of the later run. The floor is no system to be better than; see [`above_floor`].
 #[must_use]
 pub fn pairs<'a, 'b>(groups: &'b [Group<'a>]) -> Vec<Pair<'a, 'b>> {
-    let same = |a: &Group<'_>, b: &Group<'_>| {
-        let rest = |g: &Group<'_>| -> Vec<(String, String)> {
-            let of = g.params.iter().filter(|(k, _)| *k != "cluster.system");
-            of.map(|(k, v)| (k.clone(), v.clone())).collect()
-        };
-        a.load == b.load && rest(a) == rest(b)
-    };
     let mut out = Vec::new();
     for (i, b) in groups.iter().enumerate() {
         for a in groups.iter().skip(i + 1) {
+            if is_floor(a) != is_floor(b) {
+                continue;
+            }
             if same(a, b) && (a.system != b.system || a.run != b.run) {
                 let swap = b.system.starts_with("belemnite") && !a.system.starts_with("belemnite");
                 out.push(if swap { Pair { a: b, b: a } } else { Pair { a, b } });
@@ -245,6 +262,29 @@ pub(crate) mod tests {
         assert!((p[1].better("p99_us").unwrap().medians - 5.0).abs() < 1e-9, "less is better");
         let names: Vec<_> = metrics(&g).iter().map(|m| m.0).collect();
         assert_eq!(names, ["iops", "p50_us", "p99_us", "osd_us_per_op"]);
+    }
+
+    #[test]
+    fn systems_are_measured_by_the_floor_of_their_settings() {
+        let mut all = sample_results();
+        let floor: Vec<CellResult> = all.iter().filter(|r| r.combination == 1).cloned().collect();
+        all.extend(floor.into_iter().map(|mut r| {
+            (r.combination, r.system) = (9, "floor".into());
+            r.params.insert("cluster.system".into(), "floor".into());
+            r.metrics.values_mut().for_each(|v| *v /= 2.0);
+            r
+        }));
+        let g = groups(&[("", &all)]);
+        assert_eq!(pairs(&g).len(), 2, "the floor is not compared as a system");
+        let above = above_floor(&g);
+        assert!(above.iter().all(|p| p.a.system == "floor" && p.b.params["pool.pg_num"] == "64"));
+        let of = |i: usize, m| above[i].better(m).unwrap().medians;
+        assert!((of(0, "osd_us_per_op") - 2.0).abs() < 1e-9 && (of(0, "iops") - 0.5).abs() < 1e-9);
+        assert!((of(1, "osd_us_per_op") - 10.0).abs() < 1e-9, "Ceph takes ten times the floor's CPU");
+        assert_eq!(above.len(), 2, "there is no floor with 8 PGs");
+        let md = text::to_markdown(&g);
+        assert!(md.contains("| times the floor | load | operations per second |"), "{md}");
+        assert!(md.contains("| ceph 16.2 | read \"<4K>\", pg_num 64 |"), "{md}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Tables as plain text for a terminal, and as Markdown for documents.
 
-use super::{Group, figure, metrics, pairs, ratio_text, short, varied};
+use super::{Group, above_floor, figure, metrics, pairs, ratio_text, short, varied};
 use std::fmt::Write as _;
 
 /// Figures in the short tables.
@@ -58,6 +58,22 @@ fn ratios(groups: &[Group<'_>]) -> Vec<Vec<String>> {
     if pairs.is_empty() { Vec::new() } else { out }
 }
 
+/// Rows of factors by which each system is above the floor.
+pub(super) fn floors(groups: &[Group<'_>]) -> Vec<Vec<String>> {
+    let above = above_floor(groups);
+    let figures: Vec<_> = columns(groups).into_iter().filter(|(m, _)| *m != "client_us_per_op").collect();
+    let keys = varied(groups);
+    let mut head = vec!["times the floor".to_owned(), "load".to_owned()];
+    head.extend(figures.iter().map(|(_, name)| (*name).to_owned()));
+    let mut out = vec![head];
+    for p in &above {
+        let mut row = vec![p.b.source(), p.b.label(&keys)];
+        row.extend(figures.iter().map(|(m, _)| p.better(m).map_or(String::new(), |r| ratio_text(&r))));
+        out.push(row);
+    }
+    if above.is_empty() { Vec::new() } else { out }
+}
+
 fn aligned(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
     let wide: Vec<usize> = (0..columns)
@@ -89,28 +105,27 @@ fn markdown(rows: &[Vec<String>]) -> String {
     out
 }
 
-/// Tables for a terminal: medians, then ratios.
-#[must_use]
-pub fn show(groups: &[Group<'_>]) -> String {
-    let ratios = ratios(groups);
-    let mut out = aligned(&rows(groups));
-    if !ratios.is_empty() {
+/// The tables with the given form: medians, ratios between systems, ratios to the floor.
+fn tables(groups: &[Group<'_>], form: fn(&[Vec<String>]) -> String) -> String {
+    let further = [ratios(groups), floors(groups)];
+    let mut out = form(&rows(groups));
+    for table in further.iter().filter(|t| !t.is_empty()) {
         out.push('\n');
-        out += &aligned(&ratios);
+        out += &form(table);
     }
     out
+}
+
+/// Tables for a terminal: medians, then ratios between systems and to the floor.
+#[must_use]
+pub fn show(groups: &[Group<'_>]) -> String {
+    tables(groups, aligned)
 }
 
 /// The same tables as Markdown.
 #[must_use]
 pub fn to_markdown(groups: &[Group<'_>]) -> String {
-    let ratios = ratios(groups);
-    let mut out = markdown(&rows(groups));
-    if !ratios.is_empty() {
-        out.push('\n');
-        out += &markdown(&ratios);
-    }
-    out
+    tables(groups, markdown)
 }
 
 /// Replaces the text between the marks of this name in a document; `None` if the document has no such marks.

@@ -66,6 +66,10 @@ impl Conf<'_> {
         out
     }
 
+    fn is_floor(&self) -> bool {
+        self.cluster.text("system") == "floor"
+    }
+
     /// The options of all programs.
     fn global(&self, dir: &Path) -> Section {
         let d = dir.display();
@@ -73,14 +77,16 @@ impl Conf<'_> {
             "secure" => "secure",
             _ => "crc secure",
         };
+        // The floor proves and checks no identities.
+        let auth = if self.is_floor() { "none" } else { "cephx" };
         // The failure domain is the host if there are at least three hosts, one for each copy.
         let domain = u8::from(self.cluster.int("nodes") >= 3);
         let all = [
             ("fsid", self.fsid.to_owned()),
             ("mon_host", format!("[v2:{}:{}/0]", self.ip, self.port)),
-            ("auth_cluster_required", "cephx".into()),
-            ("auth_service_required", "cephx".into()),
-            ("auth_client_required", "cephx".into()),
+            ("auth_cluster_required", auth.into()),
+            ("auth_service_required", auth.into()),
+            ("auth_client_required", auth.into()),
             ("ms_cluster_mode", mode.into()),
             ("ms_service_mode", mode.into()),
             ("ms_client_mode", mode.into()),
@@ -118,6 +124,10 @@ impl Conf<'_> {
         put("mon", "mon_data", format!("{d}/mon.$id"));
         put("mon", "mon_initial_members", "a".into());
         put("mon", "mgr_port", (self.port + 1).to_string());
+        if self.is_floor() {
+            // Its servers send no beacons.
+            put("mon", "mon_osd_report_timeout", "31536000".into());
+        }
         put("mon", "mon_cluster_log_file", format!("{d}/log/cluster.log"));
         put("mgr", "mgr_data", format!("{d}/mgr.$id"));
         put("mds", "mds_data", format!("{d}/mds.$id"));

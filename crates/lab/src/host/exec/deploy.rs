@@ -11,13 +11,12 @@ use super::limits::{self, Group};
 use super::made::Made;
 use super::nodes::{self, Nodes};
 use super::random::{new_key, new_tag, new_uuid};
-use super::remote::{self, At, Remote};
+use super::remote::{At, Remote};
 use super::system::System;
 use super::{ExecError, Tools};
 use crate::host::command::{self, CommandError};
 use crate::host::control::Control;
 use crate::plan::{Settings, keys};
-use serde_json::json;
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -25,6 +24,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
+
+mod osds;
 
 /// Time limit for making a store.
 const MKFS_LIMIT: Duration = Duration::from_secs(180);
@@ -86,6 +87,8 @@ struct Making<'a> {
     /// Hosts over ssh, if there are any.
     hosts: Vec<Arc<Remote>>,
     groups: Vec<Group>,
+    /// Ids of the OSDs, by their numbers.
+    uuids: Vec<String>,
 }
 
 /// Makes and starts a cluster, or connects to an existing one. `record` is the file that names what the run has made in an
@@ -142,6 +145,7 @@ pub(super) fn make(
         nodes: None,
         hosts: Vec::new(),
         groups: Vec::new(),
+        uuids: Vec::new(),
     };
     match m.all() {
         Ok(c) => Ok(c),
@@ -195,8 +199,8 @@ impl Making<'_> {
         self.monitor(&ip)?;
         let control = Control::connect((self.t.connect)(&client_conf).map_err(ExecError::Plan)?)?;
         self.limits(&osds)?;
-        self.make_osds(&control, osds.len())?;
-        self.start_osds(osds.len())?;
+        self.make_osds(&control, &osds)?;
+        self.start_osds(&osds)?;
         let n = osds.len() as u64;
         control.wait("OSDs to come up", UP_LIMIT, self.t.cancel, |s| s.up() >= n)?;
         Ok(Cluster {
@@ -217,8 +221,10 @@ impl Making<'_> {
     }
 
     fn label(&self) -> Result<String, ExecError> {
-        if self.system == System::Belemnite {
-            return Ok(format!("belemnite {}", env!("CARGO_PKG_VERSION")));
+        match self.system {
+            System::Belemnite => return Ok(format!("belemnite {}", env!("CARGO_PKG_VERSION"))),
+            System::Floor => return Ok("floor".into()),
+            _ => {}
         }
         let (program, args) = self.command("osd", &["--version".into()])?;
         let mut c = Command::new(program);
@@ -279,11 +285,21 @@ impl Making<'_> {
     }
 
     fn start(&mut self, kind: &str, id: &str, namespace: Option<String>) -> Result<(), ExecError> {
-        let name = format!("{kind}.{id}");
         let mut args = vec!["-c".into(), self.path("ceph.conf"), "-i".into(), id.into()];
-        if self.system != System::Belemnite {
+        if !self.system.is_ours() {
             args.extend(["-f", "--setuser", "root", "--setgroup", "root"].map(String::from));
         }
+        self.start_with(kind, id, namespace, args)
+    }
+
+    fn start_with(
+        &mut self,
+        kind: &str,
+        id: &str,
+        namespace: Option<String>,
+        args: Vec<String>,
+    ) -> Result<(), ExecError> {
+        let name = format!("{kind}.{id}");
         let (mut program, mut args) = self.command(kind, &args)?;
         if let Some(ns) = namespace {
             let mut all = vec!["netns".into(), "exec".into(), ns, program];
@@ -293,30 +309,6 @@ impl Making<'_> {
         let child = spawn(&self.dir, &name, &program, &args)?;
         self.daemons.push(Daemon { name, child, program, args, remote: None });
         Ok(())
-    }
-
-    /// Starts an OSD on a host.
-    fn start_on(&mut self, host: &Arc<Remote>, id: usize) -> Result<(), ExecError> {
-        let name = format!("osd.{id}");
-        let mut line = self.on_host(host, id)?;
-        if self.system != System::Belemnite {
-            line.extend(["-f", "--setuser", "root", "--setgroup", "root"].map(String::from));
-        }
-        let (program, args) = host.daemon(&line);
-        let (child, remote) = spawn_on(&self.dir, host, &name, &program, &args)?;
-        self.daemons.push(Daemon { name, child, program, args, remote: Some(remote) });
-        Ok(())
-    }
-
-    /// Program of an OSD on a host, with the arguments that select the OSD.
-    fn on_host(&self, host: &Remote, id: usize) -> Result<Vec<String>, ExecError> {
-        let mut line = match (&self.system, self.settings.text("host_binary")) {
-            (System::Belemnite, "") => vec![format!("{}/belemnite", host.dir), "osd".into()],
-            (System::Belemnite, path) => vec![path.to_owned(), "osd".into()],
-            _ => vec!["ceph-osd".to_owned()],
-        };
-        line.extend(["-c".into(), format!("{}/ceph.conf", host.dir), "-i".into(), id.to_string()]);
-        Ok(line)
     }
 
     /// Writes the cluster's configuration to each host, and the program unless it is there.
@@ -347,7 +339,7 @@ impl Making<'_> {
         write_private(&self.dir.join("mon.a.keyring"), &mon)?;
         write_private(&self.dir.join("mgr.x.keyring"), &mgr)?;
         let conf = ["-c".to_owned(), self.path("ceph.conf"), "-i".into(), "a".into(), "--mkfs".into()];
-        if self.system == System::Belemnite {
+        if self.system.is_ours() {
             self.run("mon", &conf)?;
             return self.start("mon", "a", None);
         }
@@ -395,75 +387,6 @@ impl Making<'_> {
             let dev = if d == 0 && disk > 0 { Some(io(&dev, limits::device_of(&dev))?) } else { None };
             let name = format!("belemnite-lab-{}-{d}", self.port);
             self.groups.push(Group::new(&name, cores, dev.as_deref().map(|d| (d, disk)))?);
-        }
-        Ok(())
-    }
-
-    fn make_osds(&self, control: &Control, n: usize) -> Result<(), ExecError> {
-        let mut uuids = Vec::new();
-        for id in 0..n {
-            let (uuid, key) = (new_uuid(), new_key());
-            let name = format!("osd.{id}");
-            let ring = format!("[{name}]\n\tkey = {key}\n");
-            match self.host_of(id) {
-                Some(h) => {
-                    h.run(&format!("mkdir {}", remote::quote(&name)))?;
-                    h.write(&format!("{name}.keyring"), &ring)?;
-                }
-                None => {
-                    let data = self.dir.join(&name);
-                    io(&data, fs::create_dir_all(&data))?;
-                    write_private(&self.dir.join(format!("{name}.keyring")), &ring)?;
-                }
-            }
-            let secret = json!({ "cephx_secret": key }).to_string();
-            let out = control.run(&json!({"prefix": "osd new", "uuid": uuid}), secret.as_bytes())?;
-            if String::from_utf8_lossy(&out).trim() != id.to_string() {
-                return Err(ExecError::Plan(format!("the monitor gave a new OSD another number than {id}")));
-            }
-            uuids.push(uuid);
-        }
-        let made: Vec<Result<(), ExecError>> = std::thread::scope(|s| {
-            let each = uuids.iter().enumerate().map(|(id, uuid)| {
-                s.spawn(move || {
-                    let host = self.host_of(id);
-                    let mut args = match &host {
-                        Some(h) => self.on_host(h, id)?,
-                        None => vec!["-c".into(), self.path("ceph.conf"), "-i".into(), id.to_string()],
-                    };
-                    args.extend(["--mkfs".into(), "--osd-uuid".into(), uuid.clone()]);
-                    match self.system {
-                        System::Belemnite if self.settings.text("device_paths").is_empty() => {
-                            args.extend(["--size".into(), self.settings.text("osd_size").to_owned()]);
-                        }
-                        System::Belemnite => args.push("--force".into()),
-                        _ => args.extend(["--setuser", "root", "--setgroup", "root"].map(String::from)),
-                    }
-                    match &host {
-                        Some(h) => h.call(&args).map(|_| ()),
-                        None => self.run("osd", &args),
-                    }
-                })
-            });
-            let all: Vec<_> = each.collect();
-            all.into_iter().map(|h| h.join().unwrap_or_else(|_| Err(ExecError::Plan("mkfs".into())))).collect()
-        });
-        made.into_iter().collect()
-    }
-
-    fn start_osds(&mut self, n: usize) -> Result<(), ExecError> {
-        let per = self.settings.int("osds_per_device").max(1) as usize;
-        let per_node = (self.settings.int("devices") as usize * per).max(1);
-        for id in 0..n {
-            if let Some(h) = self.host_of(id) {
-                self.start_on(&h, id)?;
-                continue;
-            }
-            let ns = self.nodes.as_ref().map(|x| x.name((id / per_node) as u64));
-            self.start("osd", &id.to_string(), ns)?;
-            if let (Some(g), Some(d)) = (self.groups.get(id / per), self.daemons.last()) {
-                g.add(d.child.id())?;
-            }
         }
         Ok(())
     }

@@ -4,6 +4,7 @@ use super::deploy::Cluster;
 use super::observe::{self, Adder, Sample, Watch};
 use super::remote::At;
 use super::services::{self, Served};
+use super::system::System;
 use super::tool::{self, Target};
 use super::{ExecError, Tools, disturb, limits::Group};
 use crate::host::command::Output;
@@ -70,9 +71,12 @@ pub(super) fn application(c: &Cluster, name: &str, application: &str) -> Result<
     command(c, &json!({"prefix": "osd pool application enable", "pool": name, "app": application}))
 }
 
-/// Waits until all PGs are clean.
-pub(super) fn wait_clean(t: &Tools<'_>, c: &Cluster) -> Result<(), ExecError> {
-    Ok(c.control.wait("the pool's PGs to be clean", POOL_LIMIT, t.cancel, |s| s.is_clean(1))?)
+/// Waits until at least `pg_num` PGs exist and all are clean. The floor has no PGs.
+pub(super) fn wait_clean(t: &Tools<'_>, c: &Cluster, pg_num: u64) -> Result<(), ExecError> {
+    if c.system == System::Floor {
+        return Ok(());
+    }
+    Ok(c.control.wait("the pool's PGs to be clean", POOL_LIMIT, t.cancel, |s| s.is_clean(pg_num))?)
 }
 
 /// Makes the pool of a cell. `number` makes its name unique within the cluster.
@@ -94,7 +98,7 @@ pub(super) fn make_pool(t: &Tools<'_>, c: &Cluster, cell: &Cell, number: usize) 
     for n in &names {
         application(c, n, "rbd")?;
     }
-    c.control.wait("the pool's PGs to be clean", POOL_LIMIT, t.cancel, |s| s.is_clean(pg_num))?;
+    wait_clean(t, c, pg_num)?;
     let served = Served::default();
     Ok(Pool { objects, images, names, filled: BTreeSet::new(), image_count: BTreeMap::new(), served })
 }
@@ -208,7 +212,7 @@ impl Around<'_> {
             mounts,
         };
         prepare(t, cell, &on, pool)?;
-        c.control.wait("a clean cluster", POOL_LIMIT, t.cancel, |s| s.is_clean(1))?;
+        wait_clean(t, c, 1)?;
 
         let every = Duration::from_secs_f64(self.plan.observe.number("every").clamp(0.1, 60.0));
         let before = if self.plan.observe.is("counters") { counters(c) } else { Map::new() };

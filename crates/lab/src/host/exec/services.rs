@@ -148,7 +148,7 @@ impl Served {
         }
         self.pools.push(name.to_owned());
         measure::application(c, name, application)?;
-        measure::wait_clean(t, c)
+        measure::wait_clean(t, c, 1)
     }
 
     fn start_gateway(&mut self, t: &Tools<'_>, c: &mut Cluster, cell: &Cell) -> Result<Gateway, ExecError> {

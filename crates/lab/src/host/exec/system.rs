@@ -1,5 +1,5 @@
-//! The system under test and the place of its programs: Belemnite is one program; Ceph's are on this machine or in a
-//! root directory.
+//! The system under test and the place of its programs: Belemnite is one program, which has the floor as well; Ceph's
+//! are on this machine or in a root directory.
 
 use super::ExecError;
 use crate::host::command;
@@ -9,8 +9,14 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum System {
     Belemnite,
-    Ceph { root: PathBuf },
-    Existing { conf: PathBuf },
+    Ceph {
+        root: PathBuf,
+    },
+    Existing {
+        conf: PathBuf,
+    },
+    /// Our monitor, and the floor's servers as OSDs.
+    Floor,
 }
 
 impl System {
@@ -18,6 +24,7 @@ impl System {
         match s.split_once(':') {
             Some(("existing", conf)) => Self::Existing { conf: conf.into() },
             Some((_, root)) => Self::Ceph { root: root.into() },
+            None if s == "floor" => Self::Floor,
             None if s == "ceph" => Self::Ceph { root: "/".into() },
             None => Self::Belemnite,
         }
@@ -25,6 +32,11 @@ impl System {
 }
 
 impl System {
+    /// Whether the daemons are of our program.
+    pub(super) fn is_ours(&self) -> bool {
+        matches!(self, Self::Belemnite | Self::Floor)
+    }
+
     /// Program and arguments of a daemon or of the tool that makes it; `kind` is `mon`, `mgr`, `osd` or a program's name.
     pub(super) fn command(
         &self,
@@ -33,8 +45,12 @@ impl System {
         args: &[String],
     ) -> Result<(String, Vec<String>), ExecError> {
         match self {
-            Self::Belemnite => {
-                let mut all = vec![kind.to_owned()];
+            Self::Belemnite | Self::Floor => {
+                let words: &[&str] = match (self, kind) {
+                    (Self::Floor, "osd") => &["lab", "floor"],
+                    _ => &[kind],
+                };
+                let mut all: Vec<String> = words.iter().map(|w| (*w).to_owned()).collect();
                 all.extend_from_slice(args);
                 Ok((binary.display().to_string(), all))
             }
@@ -56,7 +72,7 @@ impl System {
     /// The system whose programs serve S3 and files: Ceph's own in all cases, this machine's for Belemnite.
     pub(super) fn of_services(&self) -> Self {
         match self {
-            Self::Belemnite => Self::Ceph { root: "/".into() },
+            Self::Belemnite | Self::Floor => Self::Ceph { root: "/".into() },
             other => other.clone(),
         }
     }
