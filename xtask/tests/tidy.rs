@@ -83,6 +83,7 @@ const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/belemnite/src/allocator.rs", "calls of the allocator's C functions"),
     ("crates/hostile/src/meter.rs", "the counting allocator of a test"),
     ("crates/reactor/src/descriptors.rs", "system calls for the limit of descriptors"),
+    ("crates/reactor/src/numa.rs", "system calls for the processors and the memory of a thread"),
 ];
 
 /// Folders in which every file may have `unsafe` code: the disk engine, which shares memory with the kernel, and the

@@ -10,7 +10,7 @@ use osd::host::OsdError;
 use osd::host::options::{CrushOptions, DeviceOptions, OsdOptions};
 use std::io::IsTerminal as _;
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 type Error = Box<dyn std::error::Error>;
@@ -220,6 +220,18 @@ fn time_options(get: impl Fn(&str) -> Option<String>) -> Result<(Duration, Durat
     Ok((device_timeout, busy_poll))
 }
 
+/// The NUMA node that `osd_numa_node` names; -1, as in Ceph, is none.
+fn numa_option(get: impl Fn(&str) -> Option<String>, sys: &Path) -> Result<Option<reactor::numa::Node>, Error> {
+    let Some(text) = get("osd_numa_node") else { return Ok(None) };
+    match text.trim().parse::<i32>() {
+        Ok(-1) => Ok(None),
+        Ok(n @ 0..) => {
+            Ok(Some(reactor::numa::Node::find(sys, n.unsigned_abs()).map_err(|e| format!("osd_numa_node: {e}"))?))
+        }
+        _ => Err(format!("osd_numa_node = {text}: not the number of a NUMA node, nor -1 for none").into()),
+    }
+}
+
 fn osd_options(conf: &Conf, a: &OsdArgs) -> Result<OsdOptions, Error> {
     let whoami = a.id.ok_or("--id names the OSD")?;
     let id = whoami.to_string();
@@ -250,6 +262,7 @@ fn osd_options(conf: &Conf, a: &OsdArgs) -> Result<OsdOptions, Error> {
     Ok(OsdOptions {
         memory: crate::memory::of_osd(get, here)?,
         busy_poll,
+        numa: numa_option(get, Path::new("/sys"))?,
         move_pgs: get("osd_move_pgs").is_none_or(|v| v == "true" || v == "1"),
         device: DeviceOptions {
             path: block,
@@ -352,4 +365,26 @@ pub(crate) fn osd(t: &Target, a: OsdArgs) -> Result<(), Error> {
         force: a.force,
     })?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_numa_node_exists_or_is_refused() {
+        let sys = std::env::temp_dir().join(format!("belemnite-daemon-numa-{}", std::process::id()));
+        let node = sys.join("devices/system/node/node0");
+        std::fs::create_dir_all(&node).unwrap();
+        std::fs::write(node.join("cpulist"), "0-3\n").unwrap();
+        let of = |text: Option<&str>| numa_option(|_| text.map(str::to_owned), &sys).map_err(|e| e.to_string());
+        assert_eq!((of(None), of(Some("-1"))), (Ok(None), Ok(None)));
+        assert_eq!(of(Some("0")).unwrap().unwrap().cpus.to_string(), "0-3");
+        let error = |text| of(Some(text)).unwrap_err();
+        assert_eq!(error("1"), "osd_numa_node: there is no NUMA node 1; this machine has 0");
+        for bad in ["-2", "one", "", "4294967296"] {
+            assert_eq!(error(bad), format!("osd_numa_node = {bad}: not the number of a NUMA node, nor -1 for none"));
+        }
+        std::fs::remove_dir_all(sys).unwrap();
+    }
 }

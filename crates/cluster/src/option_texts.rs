@@ -62,6 +62,7 @@ pub fn instead_of(name: &str) -> Option<&'static str> {
             "osd_memory_target gives an OSD memory, and store_cache_size in the section [osd] of the configuration file the \
              part for the store's metadata",
         ),
+        "osd_numa_auto_affinity" => Some("osd_numa_node binds an OSD to a node; none is chosen by itself"),
         _ => None,
     }
 }
@@ -176,6 +177,7 @@ pub(crate) const TEXTS: &[(&str, &str)] = &[
     ("osd_mclock_profile", "share of clients and of recovery in an OSD's work"),
     ("osd_memory_target", "memory that an OSD aims for; what store_cache_size leaves is for data that is read again"),
     ("osd_min_pg_log_entries", "entries of a PG's log that are kept at least"),
+    ("osd_numa_node", "NUMA node whose processors and memory the OSD uses; -1 for all; read from the file at start"),
     ("osd_op_complaint_time", "seconds after which an operation counts as slow"),
     ("osd_op_history_duration", "seconds for which ended operations are shown"),
     ("osd_op_history_size", "number of ended operations that are shown"),

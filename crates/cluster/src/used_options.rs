@@ -101,6 +101,7 @@ pub const USED: &[&str] = &[
     "osd_mclock_profile",
     "osd_memory_target",
     "osd_min_pg_log_entries",
+    "osd_numa_node",
     "osd_op_complaint_time",
     "osd_op_history_duration",
     "osd_op_history_size",

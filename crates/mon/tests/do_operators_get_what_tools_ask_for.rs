@@ -111,16 +111,21 @@ fn numa_nodes_are_those_that_osds_report() {
             ("hostname".to_owned(), "h".to_owned()),
             ("network_numa_node".to_owned(), node.to_owned()),
             ("objectstore_numa_node".to_owned(), String::new()),
+            ("numa_node".to_owned(), node.to_owned()),
+            ("numa_node_cpus".to_owned(), "8-15".to_owned()),
         ])
     };
     c.core.pretend(|s| drop(s.osds.metadata.insert(OsdId(0), at("1"))));
     let (_, _, out) = c.command(admin, &json!({ "prefix": "osd numa-status", "format": "json" }), "");
     let rows: Value = serde_json::from_str(&out).unwrap();
-    assert_eq!(rows[0], json!({ "osd": 0, "host": "h", "network_numa_node": 1 }));
+    assert_eq!(
+        rows[0],
+        json!({ "osd": 0, "host": "h", "network_numa_node": 1, "numa_node": 1, "numa_node_cpus": "8-15" })
+    );
     assert_eq!(rows[1].as_object().unwrap().len(), 2, "{rows}");
     let (_, _, out) = c.command(admin, &json!({ "prefix": "osd numa-status" }), "");
     let words: Vec<&str> = out.lines().nth(1).unwrap().split_whitespace().collect();
-    assert_eq!(words, ["0", "h", "1", "-", "-", "-"]);
+    assert_eq!(words, ["0", "h", "1", "-", "1", "8-15"]);
 }
 
 #[test]

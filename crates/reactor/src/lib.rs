@@ -7,6 +7,7 @@ pub mod clock;
 pub mod descriptors;
 pub mod disk;
 pub mod mailbox;
+pub mod numa;
 pub mod parent;
 pub mod runtime;
 pub mod spin;

@@ -51,7 +51,7 @@ pub(super) fn numa(f: &Facts) -> Vec<Finding> {
             CHECK,
             format!("{nodes} nodes: {}, but {}", names(&cards), names(&far)),
             "all data of these drives cross the link between the sockets",
-            "a card in a slot of that node, or the OSDs bound to the drive's node (`numactl --cpunodebind`)",
+            "a card in a slot of that node, or the OSDs bound to the drive's node (`osd_numa_node` in ceph.conf)",
         ));
     }
     if f.text("/proc/sys/kernel/numa_balancing") == "1" {

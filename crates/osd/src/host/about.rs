@@ -98,10 +98,20 @@ pub(super) fn metadata(s: &Start) -> BTreeMap<String, String> {
     if let Some(n) = numa_node(Path::new("/"), nets.iter().map(String::as_str)) {
         all.insert("network_numa_node".to_owned(), n);
     }
+    all.extend(binding(o));
     all.extend(container().map(|(k, v)| (k.to_owned(), v)));
     all.extend(creation(s).map(|(k, v)| (k.to_owned(), v)));
     all.extend(device(s, rotational).map(|(k, v)| (k.to_owned(), v)));
     all
+}
+
+/// The NUMA node that the OSD is bound to, and the processors that this thread may really use.
+fn binding(o: &super::OsdOptions) -> impl Iterator<Item = (String, String)> + use<> {
+    let pairs = o.numa.as_ref().map(|n| {
+        let cpus = reactor::numa::Cpus::of_this_thread().map_or_else(|_| String::new(), |c| c.to_string());
+        [("numa_node".to_owned(), n.number.to_string()), ("numa_node_cpus".to_owned(), cpus)]
+    });
+    pairs.into_iter().flatten()
 }
 
 /// The container that the process runs in, by the environment that orchestrators set.

@@ -92,6 +92,9 @@ pub enum OsdError {
         /// Error of the system.
         source: std::io::Error,
     },
+    /// The OSD cannot be bound to the NUMA node of its options.
+    #[error("osd_numa_node: {0}")]
+    Numa(#[from] reactor::numa::NumaError),
     /// The content of the store does not fit this OSD.
     #[error("{0}")]
     Store(String),
@@ -186,6 +189,7 @@ fn addrs_of(listen: &Listen) -> Addrs {
 /// Runs an OSD until SIGTERM, SIGINT or the end of standard input (if supervised). Error: the reason why the OSD did
 /// not start or ended on its own.
 pub fn run(o: OsdOptions) -> Result<(), OsdError> {
+    bind(&o)?;
     let modes = modes(&o)?;
     let err = device_error(&o.device.path);
     let file = disk::open(&o.device.path).map_err(|e| err(e.to_string()))?;
@@ -254,6 +258,20 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
     reactors.join()?;
     let failed = start.failed.lock().ok().and_then(|mut f| f.take());
     failed.map_or(Ok(()), Err)
+}
+
+/// Binds this thread to the node of the options. All threads of the OSD are started by it, and the stores are opened by
+/// it.
+fn bind(o: &OsdOptions) -> Result<(), OsdError> {
+    let Some(node) = &o.numa else { return Ok(()) };
+    if let Some(error) = node.bind()? {
+        tracing::warn!(
+            node = node.number, %error,
+            "osd_numa_node: the system does not let this process prefer memory of the node; only its threads are bound"
+        );
+    }
+    tracing::info!(osd = o.whoami.0, node = node.number, cpus = %node.cpus, "bound to a NUMA node");
+    Ok(())
 }
 
 fn take<T>(m: &Mutex<Vec<Option<T>>>, i: usize) -> Option<T> {
