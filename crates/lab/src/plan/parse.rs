@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_floor_cannot_do_is_refused() {
+    fn plans_beyond_the_floor_are_refused() {
         assert_eq!(
             error("[cluster]\nsystem = \"floor\"\n[[load]]\ntool = \"fio\"\n"),
             "p.toml:1: load fio randwrite: the floor takes reads and writes of objects by the tool bench"

@@ -189,8 +189,7 @@ fn addrs_of(listen: &Listen) -> Addrs {
 /// Runs an OSD until SIGTERM, SIGINT or the end of standard input (if supervised). Error: the reason why the OSD did
 /// not start or ended on its own.
 pub fn run(o: OsdOptions) -> Result<(), OsdError> {
-    bind(&o)?;
-    let modes = modes(&o)?;
+    let modes = bind(&o).and_then(|()| modes(&o))?;
     let err = device_error(&o.device.path);
     let file = disk::open(&o.device.path).map_err(|e| err(e.to_string()))?;
     if o.device.grow_at_start {

@@ -1,9 +1,9 @@
 //! The floor: a server that answers clients' reads and writes with the least work. It takes the place of an OSD in a
 //! cluster of the laboratory, so that a table shows how much of an OSD's cost is more than frames and disk.
 //!
-//! It does what no OSD can leave out: it receives and sends msgr2 frames with checksums, decodes `MOSDOp`, reads the
-//! device, makes writes durable in commits as our store does (data blocks, a block that lists them, a flush), and with
-//! several servers sends each write to all others and waits for their acknowledgement. It has no maps, PGs, logs of
+//! The server does what no OSD can leave out: it receives and sends msgr2 frames with checksums, decodes `MOSDOp`, reads
+//! the device, makes writes durable in commits as our store does (data blocks, a block that lists them, a flush), and
+//! with several servers sends each write to all others and waits for their acknowledgement. It has no maps, PGs, logs of
 //! PGs, object infos, caches, or checksums on the device. An object has a fixed place, and writes overwrite it.
 //!
 //! Clients find the servers by a monitor, at which each server boots as an OSD. So the same load generator measures all
