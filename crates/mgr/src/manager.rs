@@ -260,13 +260,13 @@ impl Manager {
     }
 
     /// Forgets the counters of OSDs that do not exist.
-    pub fn keep_osds(&mut self, map: &OsdMap) {
+    pub fn retain_osds(&mut self, map: &OsdMap) {
         let exists = |o: &str| o.parse().is_ok_and(|o| map.exists(OsdId(o)));
         self.counters.keep(|n| n.strip_prefix("osd.").is_none_or(exists));
     }
 
     /// Forgets MDS daemons for which `known` is false.
-    pub fn keep_mds(&mut self, known: impl Fn(&str) -> bool) {
+    pub fn retain_mds(&mut self, known: impl Fn(&str) -> bool) {
         self.counters.keep(|n| n.strip_prefix("mds.").is_none_or(&known));
         self.mds_counted.retain(|n, _| known(n));
     }

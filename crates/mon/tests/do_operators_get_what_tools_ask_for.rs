@@ -219,7 +219,7 @@ fn the_console_keeps_one_certificate_until_it_is_told_otherwise() {
     let admin = c.admin();
     let keep = |c: &mut Cluster, crt: &'static str| {
         let values = [("mgr/dashboard/crt", crt.into()), ("mgr/dashboard/key", "k".into())];
-        c.core.handle(mon::core::Event::Keep(values), c.now);
+        c.core.handle(mon::core::Event::StoreValues(values), c.now);
         c.pump();
     };
     let get = json!({ "prefix": "config-key get", "key": "mgr/dashboard/crt" });

@@ -267,9 +267,9 @@ fn health_names_a_monitor_whose_clock_differs() {
     assert_eq!(c.core.clock_round(now), None);
     let ahead = base::Utime::from_unix(now.wall.to_unix() + std::time::Duration::from_secs(2));
     let stranger = base::AddrVec::from(base::EntityAddr::msgr2("127.0.0.9:3300".parse().unwrap(), 0));
-    c.core.clock_told(&stranger, round, ahead, now);
+    c.core.clock_answered(&stranger, round, ahead, now);
     assert_eq!(skew(&mut c, admin), json!({ "a": { "skew": 0, "latency": 0, "health": "HEALTH_OK" } }));
-    c.core.clock_told(&b, round, ahead, now);
+    c.core.clock_answered(&b, round, ahead, now);
     let b_is = skew(&mut c, admin)["b"].clone();
     assert_eq!((&b_is["health"], &b_is["details"]), (&json!("HEALTH_WARN"), &json!("clock skew 2s > max 0.05s")));
     let (_, _, health) = c.command(admin, &json!({ "prefix": "health", "detail": "detail" }), "");
@@ -280,7 +280,7 @@ fn health_names_a_monitor_whose_clock_differs() {
     // The next clock round comes soon, and the warning ends once the clocks agree.
     let later = base::Now { mono: now.mono + std::time::Duration::from_secs(21), ..now };
     let round = c.core.clock_round(later).unwrap();
-    c.core.clock_told(&b, round, now.wall, later);
+    c.core.clock_answered(&b, round, now.wall, later);
     let (_, _, health) = c.command(admin, &json!({ "prefix": "health", "detail": "detail" }), "");
     assert!(!health.contains("MON_CLOCK_SKEW"), "{health}");
 }

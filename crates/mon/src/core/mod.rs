@@ -75,7 +75,7 @@ pub enum Event {
     Offer(&'static str, Option<String>),
     /// A module of the manager role stores values in the config-key store, unless it has one of them. The host repeats it
     /// until they are there.
-    Keep([(&'static str, bytes::Bytes); 2]),
+    StoreValues([(&'static str, bytes::Bytes); 2]),
 }
 
 /// An effect for the host to carry out.
@@ -133,7 +133,7 @@ impl MonCore {
             Event::Tick => self.tick(),
             Event::Answer(token, rc, rs, out) => self.job_done(token, rc, rs, out),
             Event::Offer(module, uri) => self.offer(module, uri),
-            Event::Keep(values) => self.keep(values),
+            Event::StoreValues(values) => self.store_values(values),
         }
     }
 
@@ -194,7 +194,7 @@ impl MonCore {
         let session = Session::new(peer, self.now);
         if session.role() == Role::Mon {
             self.state.sessions_mut().insert(c, session.summary());
-            self.state.wrong_keys_mut().came(&session.who().name);
+            self.state.wrong_keys_mut().authenticated(&session.who().name);
         }
         let mgr = session.role() == Role::Mgr;
         if let Some(osd) = session.osd().filter(|_| mgr) {

@@ -165,8 +165,8 @@ impl Bridge {
     }
 
     /// Stores values that a module made, unless one of them is there.
-    pub(super) fn keep(&self, values: [(&'static str, bytes::Bytes); 2]) {
-        self.handle(Event::Keep(values));
+    pub(super) fn store_values(&self, values: [(&'static str, bytes::Bytes); 2]) {
+        self.handle(Event::StoreValues(values));
     }
 
     /// Applies changed log levels.
@@ -357,7 +357,7 @@ impl Bridge {
             Ok(Some(HubEffect::Open(c, peer))) => {
                 self.handle(Event::OpenElsewhere(c, peer));
                 if let Some(addrs) = self.monitors.borrow().get(&link.0) {
-                    self.core.borrow_mut().came_by(c, addrs);
+                    self.core.borrow_mut().relayed_by(c, addrs);
                 }
             }
             Ok(Some(HubEffect::Message(c, m))) => self.handle(Event::Message(c, m)),
@@ -368,7 +368,7 @@ impl Bridge {
             }
             Ok(Some(HubEffect::Clock(c))) => {
                 if let Some(addrs) = self.monitors.borrow().get(&link.0) {
-                    self.core.borrow_mut().clock_told(addrs, c.round, c.here, clock::read());
+                    self.core.borrow_mut().clock_answered(addrs, c.round, c.here, clock::read());
                 }
             }
             Ok(Some(HubEffect::KeyUsed(k))) => match auth::CryptoKey::from_bytes(&k.key) {

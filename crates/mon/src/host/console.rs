@@ -84,7 +84,7 @@ impl Console {
         };
         let names = [host, self.own.to_string(), "localhost".to_owned()];
         match self_signed(&names, clock::read().wall) {
-            Ok(i) => self.bridge.keep([(CERTIFICATE, i.certificate.into()), (PRIVATE_KEY, i.key.into())]),
+            Ok(i) => self.bridge.store_values([(CERTIFICATE, i.certificate.into()), (PRIVATE_KEY, i.key.into())]),
             Err(e) => tracing::warn!("mgr: the console is not served: {e}"),
         }
     }

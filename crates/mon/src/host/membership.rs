@@ -20,7 +20,7 @@ use reactor::clock;
 use state::{Event, LeaseId, Op, StateError};
 use tokio::sync::{Notify, oneshot, watch};
 
-use super::many::AGAIN;
+use super::several::AGAIN;
 use super::{MonError, Store};
 use crate::core::quorum::follow::UNREADABLE_MAX;
 use crate::core::quorum::member::{Member, Output, Presence};

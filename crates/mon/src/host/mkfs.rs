@@ -109,7 +109,7 @@ pub fn mkfs(o: &MkfsOptions) -> Result<BTreeMap<AuthName, AuthEntry>, MonError> 
             new.records_for(o.failure_domain).map_err(|e| MonError::Load { path: shown.clone(), error: e.into() })?;
         run_here(|_, _| async {
             let mut store = Store::etcd(etcd)?;
-            match super::many::make(&mut store, txn).await? {
+            match super::several::make(&mut store, txn).await? {
                 Outcome::Committed => Ok(()),
                 _ => Err(refused(&mut store, shown).await),
             }

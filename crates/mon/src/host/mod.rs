@@ -7,15 +7,15 @@ mod backup;
 mod bridge;
 mod console;
 mod counters;
-mod facts;
 mod front_admin;
 mod listen;
+mod machine;
 mod manager;
-mod many;
 mod membership;
 mod metrics;
 pub mod mkfs;
 mod modules;
+mod several;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -144,7 +144,7 @@ impl MonRunOptions {
     pub fn core_options(&self) -> MonOptions {
         let mut o = MonOptions::from_local(self.config.clone());
         o.external_mgr = self.mgr_bind.is_none();
-        o.host_metadata = facts::host_metadata();
+        o.host_metadata = machine::host_metadata();
         o
     }
 }
@@ -215,7 +215,7 @@ const READ: state::Token = 0;
 /// itself.
 pub async fn run(cx: Context, o: MonRunOptions) -> Result<(), MonError> {
     if let Some(etcd) = o.etcd.clone() {
-        return many::run(cx, o, etcd).await;
+        return several::run(cx, o, etcd).await;
     }
     let path = o.data_dir.join(STATE_FILE);
     let shown = path.display().to_string();
@@ -353,7 +353,7 @@ async fn read_state(
         }
         tracing::warn!("mon.{}: {error}; reading the state again", o.name);
         tokio::select! {
-            () = tokio::time::sleep(many::AGAIN) => {}
+            () = tokio::time::sleep(several::AGAIN) => {}
             () = cx.stopped() => return Ok(None),
         }
     }

@@ -85,7 +85,7 @@ impl Clocks {
     }
 
     /// Records a monitor's answer to a round.
-    pub(crate) fn told(&mut self, name: &str, round: u64, here: Utime, now: Now) {
+    pub(crate) fn answered(&mut self, name: &str, round: u64, here: Utime, now: Now) {
         // An answer to an earlier round has an unknown latency.
         let Some(asked) = self.asked.filter(|_| round == self.round) else { return };
         let latency = now.mono.since(asked.mono).as_secs_f64() / 2.0;
@@ -123,7 +123,7 @@ mod tests {
     fn told(here_ms: u64, took_ms: u64) -> Difference {
         let mut c = Clocks::default();
         let round = c.begin(Duration::from_secs(300), at(1000, 50_000)).unwrap();
-        c.told("b", round, at(0, here_ms).wall, at(1000 + took_ms, 50_000 + took_ms));
+        c.answered("b", round, at(0, here_ms).wall, at(1000 + took_ms, 50_000 + took_ms));
         c.differences()["b"]
     }
 
@@ -146,12 +146,12 @@ mod tests {
         assert_eq!(c.begin(Duration::from_secs(300), at(1000, 0)), Some(1));
         assert_eq!(c.begin(Duration::from_secs(300), at(300_999, 0)), None);
         assert_eq!(c.begin(Duration::from_secs(300), at(301_000, 0)), Some(2));
-        c.told("b", 1, at(0, 99_000).wall, at(301_001, 0));
-        c.told("b", 3, at(0, 99_000).wall, at(301_001, 0));
+        c.answered("b", 1, at(0, 99_000).wall, at(301_001, 0));
+        c.answered("b", 3, at(0, 99_000).wall, at(301_001, 0));
         assert!(c.differences().is_empty());
         c.soon();
         assert_eq!(c.begin(Duration::from_secs(300), at(301_002, 0)), Some(3));
-        c.told("b", 3, at(0, 9_000).wall, at(301_003, 0));
+        c.answered("b", 3, at(0, 9_000).wall, at(301_003, 0));
         c.retain(&["a".to_owned()]);
         assert!(c.differences().is_empty());
     }

@@ -13,7 +13,7 @@ use cluster::option_table;
 use super::ClusterState;
 
 /// Number of configuration changes kept in the history.
-pub(crate) const CONFIG_HISTORY_KEPT: usize = 1000;
+pub(crate) const CONFIG_HISTORY_STORED: usize = 1000;
 
 /// The central configuration.
 #[derive(Clone, Debug, Default)]

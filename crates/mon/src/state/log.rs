@@ -7,7 +7,7 @@ use base::{AuthName, Utime};
 pub use wire::types::LogEntry;
 
 /// Most lines kept of the audit channel, and of all others together.
-pub const LOG_KEEP: usize = 10_000;
+pub const LOG_LINES: usize = 10_000;
 /// Most bytes kept of each.
 const LOG_BYTES: usize = 64 << 20;
 /// Number of newest lines among which a repeated one is recognised.
@@ -87,7 +87,7 @@ impl Lines {
         let (mut left, mut bytes) = (self.entries.len() + n, self.bytes + bytes);
         let mut out = 0;
         for (_, e) in &self.entries {
-            if left <= LOG_KEEP && bytes <= LOG_BYTES || left <= 1 {
+            if left <= LOG_LINES && bytes <= LOG_BYTES || left <= 1 {
                 break;
             }
             left -= 1;
@@ -201,7 +201,7 @@ pub fn line_id(e: &LogEntry) -> LineId {
 /// Lines that senders may repeat: daemons repeat lines until they are acknowledged.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
-    kept: BTreeSet<LineId>,
+    stored: BTreeSet<LineId>,
     order: VecDeque<LineId>,
     /// Those of the proposal under construction.
     pending: BTreeSet<LineId>,
@@ -211,14 +211,14 @@ impl Known {
     /// The newest lines of the log, the newest first.
     pub(crate) fn of(newest: &[LogEntry]) -> Self {
         let mut me = Self::default();
-        newest.iter().rev().for_each(|e| me.keep(e));
+        newest.iter().rev().for_each(|e| me.stored(e));
         me
     }
 
     /// Adds a line to the proposal under construction; false if it is known.
     pub(crate) fn add(&mut self, e: &LogEntry) -> bool {
         let id = line_id(e);
-        !self.kept.contains(&id) && self.pending.insert(id)
+        !self.stored.contains(&id) && self.pending.insert(id)
     }
 
     /// Number of lines in the proposal under construction.
@@ -232,14 +232,14 @@ impl Known {
     }
 
     /// Adds a committed line.
-    pub(crate) fn keep(&mut self, e: &LogEntry) {
+    pub(crate) fn stored(&mut self, e: &LogEntry) {
         let id = line_id(e);
-        if self.kept.insert(id.clone()) {
+        if self.stored.insert(id.clone()) {
             self.order.push_back(id);
         }
         while self.order.len() > KNOWN_LINES {
             if let Some(old) = self.order.pop_front() {
-                self.kept.remove(&old);
+                self.stored.remove(&old);
             }
         }
     }
@@ -266,7 +266,7 @@ mod tests {
             }
             more.into_iter().for_each(|e| assert!(stored.insert(log.push(e))));
             assert_eq!(log.entries().iter().map(|(n, _)| *n).collect::<BTreeSet<_>>(), stored);
-            assert!(log.others.bytes <= LOG_BYTES && log.len() <= LOG_KEEP + 1);
+            assert!(log.others.bytes <= LOG_BYTES && log.len() <= LOG_LINES + 1);
         }
         assert_eq!(log.last(10, Prio::DEBUG, AUDIT).len(), 1);
         assert_eq!(log.entries()[0].0, 0);
@@ -274,13 +274,13 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_known_once_it_is_pending_or_kept() {
+    fn a_line_is_known_once_it_is_pending_or_stored() {
         let mut k = Known::default();
         let (a, b) = (line(1, "cluster", 1), line(2, "cluster", 1));
         assert!(k.add(&a) && !k.add(&a) && k.add(&b));
         assert_eq!(k.pending(), 2);
         k.proposed();
-        k.keep(&a);
+        k.stored(&a);
         assert!(!k.add(&a) && k.add(&b), "a dropped proposal's line is new");
     }
 }

@@ -21,9 +21,9 @@ use wire::Features;
 use super::records::{Bounds, key, whole};
 
 /// Incrementals held in memory.
-pub const INCREMENTALS_HELD: usize = 1024;
+pub const INCREMENTALS_CACHED: usize = 1024;
 /// Number of newest full maps held in memory, and also of older ones that were requested.
-pub const FULLS_HELD: usize = 16;
+pub const FULLS_CACHED: usize = 16;
 /// Most epochs between two checkpoints.
 const CHECKPOINT_EPOCHS: u32 = 256;
 
@@ -71,7 +71,7 @@ impl MapHistory {
     /// Caches an older full map that was made on request.
     pub fn put_fetched(&mut self, e: Epoch, b: Bytes) {
         self.fetched.push_back((e, b));
-        if self.fetched.len() > FULLS_HELD {
+        if self.fetched.len() > FULLS_CACHED {
             self.fetched.pop_front();
         }
     }
@@ -79,7 +79,7 @@ impl MapHistory {
     /// Caches an incremental.
     pub fn put_inc(&mut self, e: Epoch, b: Bytes) {
         self.incs.insert(e, b);
-        while self.incs.len() > INCREMENTALS_HELD {
+        while self.incs.len() > INCREMENTALS_CACHED {
             self.incs.pop_first();
         }
     }
@@ -87,7 +87,7 @@ impl MapHistory {
     /// Caches a full map.
     pub fn put_full(&mut self, e: Epoch, b: Bytes) {
         self.fulls.insert(e, b);
-        while self.fulls.len() > FULLS_HELD {
+        while self.fulls.len() > FULLS_CACHED {
             self.fulls.pop_first();
         }
     }
@@ -136,7 +136,7 @@ impl MapHistory {
 
     /// The first epoch that the store still holds records of; 0 if there is none.
     #[must_use]
-    pub fn first_kept(&self) -> Epoch {
+    pub fn first_stored(&self) -> Epoch {
         self.checkpoints.first().copied().unwrap_or_default()
     }
 
@@ -269,6 +269,6 @@ mod tests {
         assert_eq!(h.bounds().checkpoints, checkpoints);
         assert!(checkpoints.len() > 100, "{}", checkpoints.len());
         h.trim(Epoch(300));
-        assert!(h.first_kept() <= h.oldest && h.inc(Epoch(299)).is_none());
+        assert!(h.first_stored() <= h.oldest && h.inc(Epoch(299)).is_none());
     }
 }

@@ -72,7 +72,7 @@ impl Sessions {
     }
 
     /// Sets the front monitor that relays a session.
-    pub(crate) fn came_by(&mut self, c: ConnKey, by: Option<String>) {
+    pub(crate) fn relayed_by(&mut self, c: ConnKey, by: Option<String>) {
         if let Some(s) = self.all.get_mut(&c) {
             s.by = by;
         }

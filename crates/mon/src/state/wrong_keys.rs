@@ -82,7 +82,7 @@ impl WrongKeys {
     }
 
     /// Handles a daemon that has authenticated.
-    pub(crate) fn came(&mut self, name: &AuthName) {
+    pub(crate) fn authenticated(&mut self, name: &AuthName) {
         self.0.remove(name);
     }
 
@@ -122,7 +122,7 @@ mod tests {
         }
         let shown = |w: &WrongKeys| w.shown().map(|(n, k)| format!("{n} {k}")).collect::<Vec<_>>();
         assert_eq!(shown(&w), ["osd.1 3", "client.rgw.a 3"], "a plain client is no daemon");
-        w.came(&names[0]);
+        w.authenticated(&names[0]);
         assert_eq!(shown(&w), ["client.rgw.a 3"]);
         w.tick(&mut p, at(601));
         assert_eq!(shown(&w), ["client.rgw.a 3"]);
@@ -140,7 +140,7 @@ mod tests {
         names.iter().for_each(|n| p.refused(n));
         w.tick(&mut p, at(3));
         assert_eq!(w.shown().map(|(n, k)| format!("{n} {k}")).collect::<Vec<_>>(), ["mds.a 1"]);
-        w.came(&names[0]);
+        w.authenticated(&names[0]);
         p.refused(&names[0]);
         w.tick(&mut p, at(4));
         assert_eq!(w.shown().count(), 0, "a wrong try after it came");

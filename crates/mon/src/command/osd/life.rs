@@ -1,6 +1,6 @@
 //! The life of an OSD id: create, in, out, down, lost, destroy, purge; and its weights.
 
-use super::hold::set_state;
+use super::flags::set_state;
 use crate::command::auth::lockbox::{self, Lockbox};
 use crate::command::language::args::parse_osd;
 use crate::command::units::short;

@@ -419,7 +419,7 @@ fn repeer(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     }
     if acting.iter().all(|o| *o == OsdId::NONE) {
         // With no other OSD in the set, the primary is marked down; its next boot starts a new interval.
-        super::hold::set_state(c, first, cluster::osdmap::osd_state::UP, false);
+        super::flags::set_state(c, first, cluster::osdmap::osd_state::UP, false);
     } else {
         c.inc().new_pg_temp.insert(id, acting);
     }

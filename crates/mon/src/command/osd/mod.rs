@@ -2,7 +2,7 @@
 
 pub(super) mod df;
 pub(super) mod dump;
-pub(super) mod hold;
+pub(super) mod flags;
 pub(super) mod life;
 pub(super) mod map;
 pub(super) mod misc;

@@ -2,7 +2,7 @@
 //!
 //! The reasons are kept with the OSD's metadata, so the next leader knows them, and the next boot removes them.
 
-use super::hold::set_state;
+use super::flags::set_state;
 use super::life::existing;
 use crate::command::{Cmd, CommandOutcome, Ctx, Res, cmd, committed, done, flag as cf, refuse};
 use crate::state::log::Prio;

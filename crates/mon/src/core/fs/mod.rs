@@ -25,7 +25,7 @@ use bytes::Bytes;
 use super::MonCore;
 use super::propose::batch::Batch;
 use crate::state::Pending;
-use crate::state::fs::{EPOCHS_KEPT, map};
+use crate::state::fs::{EPOCHS_STORED, map};
 use crate::state::records::{key, value};
 
 impl MonCore {
@@ -50,7 +50,7 @@ impl MonCore {
         }
         let blob = value(m);
         b.head(key::fsmap(m.epoch), Some(blob.clone()));
-        let over = (self.state.fs.epochs.len() + 1).saturating_sub(EPOCHS_KEPT);
+        let over = (self.state.fs.epochs.len() + 1).saturating_sub(EPOCHS_STORED);
         for e in self.state.fs.epochs.keys().take(over) {
             b.delete(key::fsmap(*e));
         }

@@ -33,7 +33,7 @@ pub(in crate::core) struct MdsWatch {
     /// Time of the last check.
     checked: Option<Mono>,
     /// True if no MDS was heard recently.
-    deaf: bool,
+    heard_none: bool,
 }
 
 impl MdsWatch {
@@ -61,7 +61,7 @@ impl MdsWatch {
         let limit = interval.max(grace / 2);
         let heard = self.daemons.values().any(|d| now.since(d.at) < limit);
         // The first beacon after a silence shows that the monitor hears again, not that the other daemons are gone.
-        let again = std::mem::replace(&mut self.deaf, !heard) && heard;
+        let again = std::mem::replace(&mut self.heard_none, !heard) && heard;
         if stalled || again {
             tracing::info!("mon: restarting the grace of all MDS daemons: no beacon came for a while");
             self.daemons.values_mut().for_each(|d| d.at = now);
@@ -84,7 +84,7 @@ impl MonCore {
     /// Marks daemons without recent beacons as laggy and replaces them.
     fn forget_silent(&mut self) {
         let (heard, silent) = self.mds_watch.check(&self.state.fs.map, &self.state.options.mds, self.now.mono);
-        self.state.forget_gone_mds();
+        self.state.forget_removed_mds();
         let wall = self.now.wall;
         let mut e = self.fs_edit();
         for gid in silent {

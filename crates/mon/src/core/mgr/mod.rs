@@ -112,7 +112,7 @@ impl MonCore {
     }
 
     /// Stores values of a module together, if none of them is there.
-    pub(super) fn keep(&mut self, values: [(&'static str, Bytes); 2]) {
+    pub(super) fn store_values(&mut self, values: [(&'static str, Bytes); 2]) {
         if self.writer.is_busy() || values.iter().any(|(k, _)| self.pending.kv(&self.state, k).is_some()) {
             return;
         }

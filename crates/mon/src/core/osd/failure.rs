@@ -14,7 +14,7 @@ use crate::state::options::MonOptions;
 /// Time after which half of an OSD's laggy history is forgotten (`mon_osd_laggy_halflife`).
 pub(in crate::core) const LAGGY_HALFLIFE: Duration = Duration::from_secs(3600);
 /// Reports that are older than the grace plus this time are dropped.
-pub(in crate::core) const REPORT_KEEP: Duration = Duration::from_secs(600);
+pub(in crate::core) const REPORT_LIFE: Duration = Duration::from_secs(600);
 /// Most reporters recorded per OSD.
 pub(in crate::core) const MAX_REPORTERS: usize = 1024;
 
@@ -112,7 +112,7 @@ impl FailureReports {
     }
 
     /// Keeps an OSD that refused a connection until there is news of it.
-    pub(in crate::core) fn keep_refused(&mut self, osd: OsdId, up_from: Epoch) {
+    pub(in crate::core) fn wait_for_sessions_of(&mut self, osd: OsdId, up_from: Epoch) {
         self.refused.insert(osd, up_from);
     }
 
@@ -136,7 +136,7 @@ impl FailureReports {
 
     /// Drops reports that were not renewed. Those of both ends of a link are kept: they tell of a cut that lasts.
     pub(in crate::core) fn expire(&mut self, opts: &MonOptions, now: Utime) {
-        let limit = opts.osds.heartbeat_grace + REPORT_KEEP;
+        let limit = opts.osds.heartbeat_grace + REPORT_LIFE;
         let links: BTreeSet<(OsdId, OsdId)> = self.links(limit, now).collect();
         self.targets.retain(|t, r| {
             let mutual = |o: &OsdId| links.contains(&(*t.min(o), *t.max(o)));

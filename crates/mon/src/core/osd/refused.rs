@@ -41,7 +41,7 @@ impl MonCore {
                 continue;
             }
             if self.has_open_session(osd) {
-                self.failures.keep_refused(osd, up_from);
+                self.failures.wait_for_sessions_of(osd, up_from);
             } else {
                 let dead = map.epoch.next();
                 self.xinfo_mut(osd).dead_epoch = dead;

@@ -116,7 +116,7 @@ impl MonCore {
             (Step::Sent, Ok(_)) => self.check_part(a, true),
             (Step::Sent, Err(StateError::Unknown(_))) if !acts(Bug::UnknownIsFailure) => self.check_part(a, false),
             (Step::Sent, Err(e)) if !a.begun => {
-                self.writer.keep(i);
+                self.writer.set_inflight(i);
                 return self.commit_failed(&e);
             }
             (Step::Sent, Err(StateError::Unavailable(_))) => a.step = Step::Waiting(false),
@@ -143,12 +143,12 @@ impl MonCore {
             self.writer.durable(revision);
             a.begun = true;
             if a.rest.is_empty() {
-                self.writer.keep(i);
+                self.writer.set_inflight(i);
                 return self.committed();
             }
             self.next_part(a);
         }
-        self.writer.keep(i);
+        self.writer.set_inflight(i);
     }
 
     /// Retries a read of the bounds that failed because the store was unavailable.
@@ -157,7 +157,7 @@ impl MonCore {
             if let Step::Waiting(conflict) = i.attempt.step {
                 self.check_part(&mut i.attempt, conflict);
             }
-            self.writer.keep(i);
+            self.writer.set_inflight(i);
         }
     }
 
@@ -197,7 +197,7 @@ impl MonCore {
         if let Some(end) = global_id_end {
             self.credentials.ids().granted(end);
         }
-        log.iter().for_each(|line| self.intake.log_known().keep(line));
+        log.iter().for_each(|line| self.intake.log_known().stored(line));
         if monmap_changed {
             self.publish_monmap();
         }
@@ -213,7 +213,7 @@ impl MonCore {
             self.publish_osdmap();
         }
         if awaited {
-            self.tell_awaited();
+            self.send_awaited_maps();
         }
         if mgr_changed {
             self.publish_mgrmap();

@@ -25,7 +25,7 @@ use wire::types::LogEntry;
 
 use super::MonCore;
 use super::pool::purged;
-use crate::state::config::CONFIG_HISTORY_KEPT;
+use crate::state::config::CONFIG_HISTORY_STORED;
 use crate::state::maps::below;
 use crate::state::records::{Bounds, CreatingPool, FORMAT, key, value};
 use crate::state::{Changes, ConfigChange, CreatingPg, Durable, NewMap, Queues};
@@ -152,7 +152,7 @@ impl MonCore {
         let oldest = bounds.oldest;
         let attempt = self.attempt(b.into_parts(), bounds);
         let durable = Durable { map, fsmap, changes, config, log, oldest, creating, purged };
-        self.writer.keep(Inflight { attempt, started: self.now.mono, durable, waiters });
+        self.writer.set_inflight(Inflight { attempt, started: self.now.mono, durable, waiters });
     }
 
     /// Writes lines of the cluster log, and removes those that leave it.
@@ -368,7 +368,7 @@ impl MonCore {
         }
         for change in &changes {
             b.put(key::numbered(key::CONFIG_HISTORY, change.version), value(change));
-            if let Some(old) = change.version.checked_sub(CONFIG_HISTORY_KEPT as u64) {
+            if let Some(old) = change.version.checked_sub(CONFIG_HISTORY_STORED as u64) {
                 b.delete(key::numbered(key::CONFIG_HISTORY, old));
             }
         }

@@ -50,13 +50,13 @@ impl Writer {
         self.inflight.as_ref()
     }
 
-    /// Takes the proposal in flight, which ends by this unless [`Writer::keep`] gives it back.
+    /// Takes the proposal in flight, which ends by this unless [`Writer::set_inflight`] gives it back.
     pub(in crate::core) fn take(&mut self) -> Option<Inflight> {
         self.inflight.take()
     }
 
-    /// Keeps a proposal in flight.
-    pub(in crate::core) fn keep(&mut self, i: Inflight) {
+    /// Sets the proposal in flight.
+    pub(in crate::core) fn set_inflight(&mut self, i: Inflight) {
         debug_assert!(self.inflight.is_none(), "one proposal is in flight at a time");
         self.inflight = Some(i);
     }

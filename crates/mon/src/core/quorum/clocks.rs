@@ -41,9 +41,9 @@ impl MonCore {
     }
 
     /// Records the time `here` that the monitor with these addresses reported for a round.
-    pub fn clock_told(&mut self, addrs: &AddrVec, round: u64, here: Utime, now: Now) {
+    pub fn clock_answered(&mut self, addrs: &AddrVec, round: u64, here: Utime, now: Now) {
         if let Some(name) = self.state.monmap.name_at(addrs).map(str::to_owned) {
-            self.state.clocks_mut().told(&name, round, here, now);
+            self.state.clocks_mut().answered(&name, round, here, now);
             if self.is_skewed() {
                 let at = now.mono + self.check_every(true);
                 self.state.clocks_mut().no_later(at);

@@ -13,9 +13,9 @@ use crate::core::session::Peer;
 use crate::state::ConnKey;
 
 /// Most messages of a session that wait for a leader.
-pub(super) const HELD_MESSAGES: usize = 1024;
+pub(super) const WAITING_MESSAGES: usize = 1024;
 /// Most bytes of all sessions that wait for a leader.
-const HELD_BYTES: usize = 64 << 20;
+const WAITING_BYTES: usize = 64 << 20;
 
 /// An effect for the front monitor to carry out.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ struct Waiting {
     since: Mono,
     peer: Box<Peer>,
     open: bool,
-    held: Vec<Message>,
+    messages: Vec<Message>,
 }
 
 /// The link to a leader.
@@ -54,7 +54,7 @@ struct Up {
 pub struct Front {
     sessions: BTreeMap<ConnKey, Waiting>,
     up: Option<Up>,
-    held_bytes: usize,
+    waiting_bytes: usize,
     /// True while a request for ids is unanswered.
     asked: bool,
     /// True if the leader had no ids; the next tick asks again.
@@ -80,7 +80,7 @@ impl Front {
         self.sessions.get(&conn).map(|s| &*s.peer)
     }
 
-    fn tell_leader(&mut self, m: &impl WireMessage) {
+    fn send_to_leader(&mut self, m: &impl WireMessage) {
         self.out.push_back(FrontEffect::ToLeader(m.to_message(Features::PACIFIC)));
     }
 
@@ -94,10 +94,10 @@ impl Front {
         if !s.open {
             s.open = true;
             let m = opening(conn, &s.peer);
-            let held = std::mem::take(&mut s.held);
-            self.held_bytes -= held.iter().map(Message::cost).sum::<usize>();
-            self.tell_leader(&m);
-            for message in held {
+            let messages = std::mem::take(&mut s.messages);
+            self.waiting_bytes -= messages.iter().map(Message::cost).sum::<usize>();
+            self.send_to_leader(&m);
+            for message in messages {
                 self.send(conn, message);
             }
         }
@@ -123,7 +123,7 @@ impl Front {
 
     /// Opens a session for a client that authenticated.
     pub fn open(&mut self, conn: ConnKey, peer: Peer, now: Mono) {
-        self.sessions.insert(conn, Waiting { since: now, peer: Box::new(peer), open: false, held: Vec::new() });
+        self.sessions.insert(conn, Waiting { since: now, peer: Box::new(peer), open: false, messages: Vec::new() });
         if self.up.is_some() {
             self.pass_on(conn);
         }
@@ -140,7 +140,7 @@ impl Front {
             );
             tracing::warn!("mon: closing the session of {name} at {}: {why}", s.peer.principal.socket);
             if s.open {
-                self.tell_leader(&MRelayClose { conn, why: why.clone() });
+                self.send_to_leader(&MRelayClose { conn, why: why.clone() });
             }
             return self.close_client(conn, why);
         }
@@ -148,16 +148,16 @@ impl Front {
             return self.send(conn, message);
         }
         let cost = message.cost();
-        if s.held.len() >= HELD_MESSAGES || self.held_bytes + cost > HELD_BYTES {
+        if s.messages.len() >= WAITING_MESSAGES || self.waiting_bytes + cost > WAITING_BYTES {
             return self.close_client(conn, "too much waits for a leader of the monitors");
         }
-        self.held_bytes += cost;
-        s.held.push(message);
+        self.waiting_bytes += cost;
+        s.messages.push(message);
     }
 
     fn forget(&mut self, conn: ConnKey) {
         if let Some(s) = self.sessions.remove(&conn) {
-            self.held_bytes -= s.held.iter().map(Message::cost).sum::<usize>();
+            self.waiting_bytes -= s.messages.iter().map(Message::cost).sum::<usize>();
         }
         if let Some(up) = &mut self.up {
             up.share.forget(conn);
@@ -167,7 +167,7 @@ impl Front {
     /// Handles the end of a client's connection.
     pub fn closed(&mut self, conn: ConnKey) {
         if self.up.is_some() && self.sessions.get(&conn).is_some_and(|s| s.open) {
-            self.tell_leader(&MRelayClose { conn, why: "closed by the client".into() });
+            self.send_to_leader(&MRelayClose { conn, why: "closed by the client".into() });
         }
         self.forget(conn);
     }
@@ -177,7 +177,7 @@ impl Front {
         self.up = Some(Up { share: Share::new(true), taken: Taken::default(), tells: None });
         // The answer also shows whether the leader acknowledges relayed bytes.
         self.asked = true;
-        self.tell_leader(&MRelayIds::default());
+        self.send_to_leader(&MRelayIds::default());
         let all: Vec<ConnKey> = self.sessions.keys().copied().collect();
         all.into_iter().for_each(|c| self.pass_on(c));
     }
@@ -185,7 +185,7 @@ impl Front {
     /// Asks the leader for ids, unless a request is unanswered.
     pub fn ask_ids(&mut self) {
         if self.up.is_some() && !std::mem::replace(&mut self.asked, true) {
-            self.tell_leader(&MRelayIds::default());
+            self.send_to_leader(&MRelayIds::default());
         }
     }
 

@@ -22,7 +22,7 @@ const WAITING: usize = 256 << 20;
 pub const FULL: usize = 8 << 20;
 /// Most bytes of held sessions on one link that are not acknowledged: half of the link's share, so that the other
 /// sessions go on. What exceeds it waits within the core's bound for a session.
-const KEPT: usize = ALL / 2;
+const UNACKNOWLEDGED: usize = ALL / 2;
 /// The first key of relayed sessions; the network's own keys are lower.
 const RELAYED: ConnKey = 1 << 63;
 
@@ -48,16 +48,16 @@ struct Link {
     share: Share,
     taken: Taken,
     /// Bytes of held sessions that are not acknowledged yet, and their sum.
-    kept: BTreeMap<u64, usize>,
-    kept_sum: usize,
+    unacknowledged: BTreeMap<u64, usize>,
+    unacknowledged_sum: usize,
 }
 
 impl Link {
     /// Counts received bytes of a session.
     fn received(&mut self, conn: u64, bytes: usize, held: bool) {
-        if held && self.share.is_limited() && self.kept_sum + bytes <= KEPT {
-            *self.kept.entry(conn).or_default() += bytes;
-            self.kept_sum += bytes;
+        if held && self.share.is_limited() && self.unacknowledged_sum + bytes <= UNACKNOWLEDGED {
+            *self.unacknowledged.entry(conn).or_default() += bytes;
+            self.unacknowledged_sum += bytes;
         } else {
             self.taken.note(conn, bytes);
         }
@@ -65,8 +65,8 @@ impl Link {
 
     /// Counts the bytes of a session that was held as taken.
     fn release(&mut self, conn: u64) {
-        if let Some(bytes) = self.kept.remove(&conn) {
-            self.kept_sum -= bytes;
+        if let Some(bytes) = self.unacknowledged.remove(&conn) {
+            self.unacknowledged_sum -= bytes;
             self.taken.note(conn, bytes);
         }
     }
@@ -116,8 +116,8 @@ impl Hub {
             sessions: BTreeMap::new(),
             share: Share::new(false),
             taken: Taken::default(),
-            kept: BTreeMap::new(),
-            kept_sum: 0,
+            unacknowledged: BTreeMap::new(),
+            unacknowledged_sum: 0,
         };
         self.links.insert(link, l);
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::front::HELD_MESSAGES;
+use super::front::WAITING_MESSAGES;
 use super::share::{ALL, ONE, Share};
 use super::*;
 use base::{AddrVec, EntityName, Mono, Utime};
@@ -135,7 +135,7 @@ fn the_leader_may_end_a_session_and_bounds_hold() {
     assert!(matches!(&for_clients(&mut f, &mut h)[..], [FrontEffect::CloseClient(5, _)]));
     let mut f = Front::default();
     f.open(5, peer(), Mono(0));
-    (0..=HELD_MESSAGES).for_each(|_| f.message(5, said(1)));
+    (0..=WAITING_MESSAGES).for_each(|_| f.message(5, said(1)));
     assert!(matches!(&f.take_effects().make_contiguous()[..], [FrontEffect::CloseClient(5, _)]));
     f.open(6, peer(), Mono(0));
     f.expire(Mono(1), Duration::from_nanos(1));

@@ -49,7 +49,7 @@ impl Awaited {
 
 impl MonCore {
     /// Sends the newest map to clients that asked for one lately.
-    pub(in crate::core) fn tell_awaited(&mut self) {
+    pub(in crate::core) fn send_awaited_maps(&mut self) {
         let newest = self.state.osdmap.epoch;
         for c in self.answers.awaited.clients(self.now.mono) {
             // A client that asked several times gets it once.

@@ -119,7 +119,7 @@ impl MonCore {
                 let made: Vec<(Epoch, Bytes)> =
                     fulls.iter().filter(|e| !held(e)).filter_map(|e| Some((*e, full(*e)?))).collect();
                 for (e, b) in made {
-                    self.state.keep_fetched_map(e, b);
+                    self.state.cache_fetched_map(e, b);
                 }
                 self.send_epochs(conn, &fulls, &incs, &maps.incs);
             }
@@ -138,7 +138,7 @@ impl MonCore {
             }
             Fetch::Command { conn, message, epoch } => match full(epoch) {
                 Some(b) => {
-                    self.state.keep_fetched_map(epoch, b);
+                    self.state.cache_fetched_map(epoch, b);
                     self.message(conn, message);
                 }
                 None => self.close(conn, format!("the map of epoch {epoch} cannot be read")),

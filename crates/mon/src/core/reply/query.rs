@@ -154,7 +154,7 @@ impl MonCore {
                 }
             }
         }
-        if start < self.state.history.first_kept() {
+        if start < self.state.history.first_stored() {
             // The records of older epochs are removed with their maps; the sets of the pools hold them all.
             let all = purged_snaps.entry(start).or_default();
             let mut left = PURGED_RANGES_PER_REPLY;

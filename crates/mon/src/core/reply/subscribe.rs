@@ -202,13 +202,13 @@ impl MonCore {
     }
 
     /// Sends clients the maps after one in which an OSD went down that did not return in time.
-    pub(in crate::core) fn tick_held_maps(&mut self) {
+    pub(in crate::core) fn tick_postponed_maps(&mut self) {
         let ended = |d: Duration| d >= RETURN_GRACE && d < 3 * RETURN_GRACE;
         if self.liveness.down(self.now.mono).any(|(_, d)| ended(d)) {
             for c in self.subscribers("osdmap") {
                 self.check_osdmap_sub(c);
             }
-            self.tell_awaited();
+            self.send_awaited_maps();
         }
     }
 

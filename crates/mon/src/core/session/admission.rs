@@ -71,11 +71,11 @@ impl MonCore {
     }
 
     /// Records that a session is relayed by the monitor with these addresses.
-    pub fn came_by(&mut self, c: ConnKey, addrs: &base::AddrVec) {
+    pub fn relayed_by(&mut self, c: ConnKey, addrs: &base::AddrVec) {
         let by = self.state.monmap.name_at(addrs).map(str::to_owned);
         if let Some(s) = self.sessions.get_mut(&c) {
             s.by.clone_from(&by);
-            self.state.sessions_mut().came_by(c, by);
+            self.state.sessions_mut().relayed_by(c, by);
         }
     }
 }

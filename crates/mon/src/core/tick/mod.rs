@@ -87,7 +87,7 @@ impl MonCore {
         }
         self.tick_mgr();
         self.tick_services();
-        self.tick_held_maps();
+        self.tick_postponed_maps();
         self.tick_attempt();
         if self.writer.is_busy() {
             // The other checks build on the committed state; they run again in a second.

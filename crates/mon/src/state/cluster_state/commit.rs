@@ -9,8 +9,8 @@ use bytes::Bytes;
 use cluster::{Incremental, IntervalSet, OsdMap};
 
 use super::{AuthEntry, ClusterState, StateView};
-use crate::state::config::CONFIG_HISTORY_KEPT;
-use crate::state::fs::EPOCHS_KEPT;
+use crate::state::config::CONFIG_HISTORY_STORED;
+use crate::state::fs::EPOCHS_STORED;
 use crate::state::log::LogEntry;
 use crate::state::pending::Changes;
 use crate::state::records::CreatingPool;
@@ -138,14 +138,14 @@ impl StateView {
         }
         let old = std::mem::replace(&mut self.osdmap, m.map);
         self.mgr.stats.sync(&self.osdmap, now);
-        self.mgr.keep_osds(&self.osdmap);
+        self.mgr.retain_osds(&self.osdmap);
         (old, m.inc)
     }
 
     fn commit_fs(&mut self, map: Option<wire::types::FsMap>, blob: Option<(Epoch, Bytes)>) {
         if let Some((e, b)) = blob {
             self.fs.epochs.insert(e, b);
-            while self.fs.epochs.len() > EPOCHS_KEPT {
+            while self.fs.epochs.len() > EPOCHS_STORED {
                 self.fs.epochs.pop_first();
             }
         }
@@ -162,7 +162,7 @@ impl StateView {
         for change in versions {
             self.config.version = change.version;
             self.config.history.push_back(change);
-            if self.config.history.len() > CONFIG_HISTORY_KEPT {
+            if self.config.history.len() > CONFIG_HISTORY_STORED {
                 self.config.history.pop_front();
             }
         }

@@ -60,7 +60,7 @@ impl ClusterState {
     }
 
     /// Keeps a stored map that was read again for a reply.
-    pub(crate) fn keep_fetched_map(&mut self, e: Epoch, b: Bytes) {
+    pub(crate) fn cache_fetched_map(&mut self, e: Epoch, b: Bytes) {
         self.view.history.put_fetched(e, b);
     }
 
@@ -120,11 +120,11 @@ impl ClusterState {
     }
 
     /// Drops the warnings and counters of MDS daemons that the map does not have.
-    pub(crate) fn forget_gone_mds(&mut self) {
+    pub(crate) fn forget_removed_mds(&mut self) {
         let fs = &mut self.view.fs;
         let map = &fs.map;
         fs.health.retain(|g, _| map.mds_roles.contains_key(g));
-        self.view.mgr.keep_mds(|n| map.daemon_by_name(n).is_some());
+        self.view.mgr.retain_mds(|n| map.daemon_by_name(n).is_some());
     }
 
     /// Makes the state in memory differ from the stored one, for a test.

@@ -7,4 +7,4 @@ pub(crate) mod edit;
 pub mod map;
 
 /// Number of FSMap epochs that are kept (`mon_max_mdsmap_epochs`).
-pub const EPOCHS_KEPT: usize = 500;
+pub const EPOCHS_STORED: usize = 500;

@@ -163,7 +163,7 @@ impl Leading {
             Ok(Some(HubEffect::Open(c, peer))) => {
                 self.core.handle(mon::core::Event::OpenElsewhere(c, peer), now);
                 if let Some(addrs) = self.links.get(&link) {
-                    self.core.came_by(c, addrs);
+                    self.core.relayed_by(c, addrs);
                 }
             }
             Ok(Some(HubEffect::Message(c, m))) => self.core.handle(mon::core::Event::Message(c, m), now),
@@ -174,7 +174,7 @@ impl Leading {
             }
             Ok(Some(HubEffect::Clock(c))) => {
                 if let Some(addrs) = self.links.get(&link) {
-                    self.core.clock_told(addrs, c.round, c.here, now);
+                    self.core.clock_answered(addrs, c.round, c.here, now);
                 }
             }
             Ok(Some(HubEffect::KeyUsed(_))) => {}

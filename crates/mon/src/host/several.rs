@@ -120,7 +120,7 @@ pub(super) async fn run(cx: Context, o: MonRunOptions, etcd: EtcdOptions) -> Res
         name: o.name.clone(),
         addr: public,
         instance: u64::from_le_bytes(instance),
-        metadata: super::facts::metadata(),
+        metadata: super::machine::metadata(),
     };
     let standing = Standing::new(membership::SILENT_MAX);
     standing.allow(replica.monmap.may_lead(&o.name));
