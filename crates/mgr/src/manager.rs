@@ -73,13 +73,13 @@ pub struct Manager {
     /// Statistics of PGs, pools and OSDs.
     pub stats: PgStats,
     /// Counters of daemons.
-    pub counters: DaemonCounters,
+    counters: DaemonCounters,
     /// Daemons of services: gateways, mirrors, ….
     pub services: ServiceMap,
     /// The balancer.
-    pub balancer: Balancer,
+    balancer: Balancer,
     /// The program that carries out a rehearsed change.
-    pub rehearsal: Claim,
+    rehearsal: Claim,
     /// Active image queries to OSDs.
     queries: Queries,
     /// Queries to MDS daemons about clients.
@@ -105,6 +105,34 @@ impl Manager {
             mds_queries: Vec::new(),
             mds_counted: BTreeMap::new(),
         }
+    }
+
+    /// Counters of daemons.
+    #[must_use]
+    pub fn counters(&self) -> &DaemonCounters {
+        &self.counters
+    }
+
+    /// The balancer.
+    #[must_use]
+    pub fn balancer(&self) -> &Balancer {
+        &self.balancer
+    }
+
+    /// The balancer, for its runs and for changes by commands.
+    pub fn balancer_mut(&mut self) -> &mut Balancer {
+        &mut self.balancer
+    }
+
+    /// The program that carries out a rehearsed change.
+    #[must_use]
+    pub fn rehearsal(&self) -> &Claim {
+        &self.rehearsal
+    }
+
+    /// The same, to take the claim.
+    pub fn rehearsal_mut(&mut self) -> &mut Claim {
+        &mut self.rehearsal
     }
 
     // Services

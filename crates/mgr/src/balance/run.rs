@@ -86,23 +86,23 @@ pub struct NamedPlan {
 #[derive(Debug, Default)]
 pub struct Balancer {
     /// The gathering under way.
-    pub gather: Option<Gather>,
+    gather: Option<Gather>,
     /// Time of the next run.
-    pub next: Mono,
+    next: Mono,
     /// Time of the start of the last run.
-    pub began: Mono,
+    began: Mono,
     /// The map under which a whole run found nothing to do, with the options then.
-    pub rests: Option<(Epoch, BalancerOptions)>,
+    rests: Option<(Epoch, BalancerOptions)>,
     /// Wall time of the start of the last run; zero for none.
-    pub last_started: Utime,
+    last_started: Utime,
     /// Duration of the last run.
-    pub last_duration: Option<Duration>,
+    last_duration: Option<Duration>,
     /// The result of the last run.
-    pub result: String,
+    result: String,
     /// True if the last run found the distribution even.
-    pub even: bool,
+    even: bool,
     /// Plans of operators, by name.
-    pub plans: BTreeMap<String, NamedPlan>,
+    plans: BTreeMap<String, NamedPlan>,
 }
 
 /// A change of the balancer's volatile state by a command.
@@ -137,6 +137,93 @@ impl Balancer {
             BalancerChange::Drop(name) => _ = self.plans.remove(&name),
             BalancerChange::DropAll => self.plans.clear(),
         }
+    }
+
+    /// True if a run gathers, or the next one is due.
+    #[must_use]
+    pub fn is_due(&self, now: Mono) -> bool {
+        self.is_gathering() || now >= self.next
+    }
+
+    /// True if a run gathers the placement of PGs.
+    #[must_use]
+    pub fn is_gathering(&self) -> bool {
+        self.gather.is_some()
+    }
+
+    /// Sets the time of the next run.
+    pub fn wait_until(&mut self, next: Mono) {
+        self.next = next;
+    }
+
+    /// True if a whole run found nothing to do under this map, with these options.
+    #[must_use]
+    pub fn rests(&self, epoch: Epoch, options: &BalancerOptions) -> bool {
+        self.rests.as_ref().is_some_and(|(e, o)| *e == epoch && o == options)
+    }
+
+    /// Begins a run, which gathers first.
+    pub fn begin(&mut self, now: Now) {
+        (self.last_started, self.began) = (now.wall, now.mono);
+        self.gather = Some(Gather::default());
+    }
+
+    /// The gathering of the run.
+    pub fn gather(&mut self) -> Option<&mut Gather> {
+        self.gather.as_mut()
+    }
+
+    /// Takes what the run has gathered.
+    pub fn take_gathered(&mut self) -> Gather {
+        self.gather.take().unwrap_or_default()
+    }
+
+    /// Ends a run that moves PGs.
+    pub fn moved(&mut self, now: Mono) {
+        self.end(now);
+        (self.result, self.even, self.rests) = (CREATED.to_owned(), false, None);
+    }
+
+    /// Ends a run that moves nothing, and why. One that found all even rests under the map `epoch` and these options.
+    pub fn stayed(&mut self, now: Mono, why: String, even: bool, epoch: Epoch, options: BalancerOptions) {
+        self.end(now);
+        (self.result, self.even) = (why, even);
+        self.rests = even.then_some((epoch, options));
+    }
+
+    fn end(&mut self, now: Mono) {
+        self.gather = None;
+        self.last_duration = Some(now.since(self.began));
+    }
+
+    /// Wall time of the start of the last run; zero for none.
+    #[must_use]
+    pub fn last_started(&self) -> Utime {
+        self.last_started
+    }
+
+    /// Duration of the last run.
+    #[must_use]
+    pub fn last_duration(&self) -> Option<Duration> {
+        self.last_duration
+    }
+
+    /// The result of the last run.
+    #[must_use]
+    pub fn result(&self) -> &str {
+        &self.result
+    }
+
+    /// True if the last run found the distribution even.
+    #[must_use]
+    pub fn is_even(&self) -> bool {
+        self.even
+    }
+
+    /// Plans of operators, by name.
+    #[must_use]
+    pub fn plans(&self) -> &BTreeMap<String, NamedPlan> {
+        &self.plans
     }
 }
 

@@ -72,7 +72,7 @@ impl Families {
 /// Writes the counters of OSDs that are up, of other daemons, and `own`, those of this monitor.
 pub(super) fn counters(t: &mut Text, state: &ClusterState, own: &[Section]) {
     let mut all = Families::default();
-    for (daemon, counters) in state.mgr.counters.iter() {
+    for (daemon, counters) in state.mgr.counters().iter() {
         let osd = daemon.strip_prefix("osd.").and_then(|n| n.parse().ok()).map(OsdId);
         if osd.is_some_and(|o| !state.osdmap.is_up(o)) {
             continue;

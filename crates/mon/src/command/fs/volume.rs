@@ -227,8 +227,8 @@ struct Counters {
 
 fn counters(c: &Ctx<'_>, name: &str) -> Counters {
     let daemon = format!("mds.{name}");
-    let get = |path: &str| c.state.mgr.counters.value(&daemon, path);
-    let rate = |path: &str| c.state.mgr.counters.rate(&daemon, path).unwrap_or(0);
+    let get = |path: &str| c.state.mgr.counters().value(&daemon, path);
+    let rate = |path: &str| c.state.mgr.counters().rate(&daemon, path).unwrap_or(0);
     Counters {
         clients: get("mds_sessions.session_count"),
         dns: get("mds_mem.dn"),

@@ -188,7 +188,7 @@ fn slow_ops(a: &mut Adder, state: &ClusterState) {
 /// A change in steps that nobody carries out and nobody commits: meanwhile the balancer rests.
 fn rehearsal(a: &mut Adder, state: &ClusterState, now: Now) {
     let is_open = state.kv.contains_key(crate::command::rehearse::steps::KEY);
-    if is_open && state.mgr.rehearsal.holder(now).is_none() {
+    if is_open && state.mgr.rehearsal().holder(now).is_none() {
         let summary = "a change by `belemnite rehearse --apply` is not committed".to_owned();
         let detail = "the balancer and the autoscaler rest until `belemnite rehearse commit` or `undo`; see `belemnite \
                       rehearse status`";

@@ -93,16 +93,16 @@ fn span(d: Option<Duration>) -> String {
 }
 
 fn status_tree(c: &Ctx<'_>) -> J {
-    let b = &c.state.mgr.balancer;
+    let b = &c.state.mgr.balancer();
     let o = balance::options(c.state);
     obj! {
         "active": o.active,
-        "last_optimize_duration": span(b.last_duration),
-        "last_optimize_started": clock(b.last_started),
+        "last_optimize_duration": span(b.last_duration()),
+        "last_optimize_started": clock(b.last_started()),
         "mode": o.mode.as_str(),
-        "no_optimization_needed": b.even,
-        "optimize_result": b.result.as_str(),
-        "plans": b.plans.keys().map(|n| J::from(n.as_str())).collect::<J>(),
+        "no_optimization_needed": b.is_even(),
+        "optimize_result": b.result(),
+        "plans": b.plans().keys().map(|n| J::from(n.as_str())).collect::<J>(),
     }
 }
 
@@ -193,7 +193,7 @@ fn eval(c: &mut Ctx<'_>, verbose: bool) -> Res<CommandOutcome> {
     let (head, map, pools) = match c.args.opt("option") {
         None => ("current cluster".to_owned(), state.osdmap.clone(), BTreeSet::new()),
         Some(name) => {
-            if let Some(p) = state.mgr.balancer.plans.get(&name) {
+            if let Some(p) = state.mgr.balancer().plans().get(&name) {
                 let map = balance::map_after(state, &p.plan).map_err(refused)?;
                 (format!("plan \"{name}\""), map, p.pools.clone())
             } else if let Some(id) = state.osdmap.pool_by_name(&name) {
@@ -248,7 +248,7 @@ fn optimize(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     }
     let name = c.args.str("plan")?;
     let pools = ids(c, "pools", "pools")?;
-    if c.state.mgr.balancer.plans.len() >= PLANS_MAX && !c.state.mgr.balancer.plans.contains_key(&name) {
+    if c.state.mgr.balancer().plans().len() >= PLANS_MAX && !c.state.mgr.balancer().plans().contains_key(&name) {
         return refuse(errno::EBUSY, format!("{PLANS_MAX} plans are kept already: drop some by 'balancer rm'"));
     }
     if c.state.osdmap.pools.is_empty() {
@@ -270,7 +270,7 @@ fn optimize(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 
 fn plan<'a>(c: &'a Ctx<'_>) -> Res<&'a NamedPlan> {
     let name = c.args.str("plan")?;
-    let found = c.state.mgr.balancer.plans.get(&name);
+    let found = c.state.mgr.balancer().plans().get(&name);
     found.ok_or_else(|| Refused::new(errno::ENOENT, format!("plan {name} not found")))
 }
 
@@ -309,7 +309,7 @@ fn dump(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 }
 
 fn ls(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    plain(c.state.mgr.balancer.plans.keys().map(|n| J::from(n.as_str())).collect::<J>().pretty())
+    plain(c.state.mgr.balancer().plans().keys().map(|n| J::from(n.as_str())).collect::<J>().pretty())
 }
 
 fn execute(c: &mut Ctx<'_>) -> Res<CommandOutcome> {

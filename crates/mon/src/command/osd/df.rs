@@ -350,7 +350,7 @@ fn status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         ("RD DATA", Right, Right),
         ("STATE", Left, Left),
     ]);
-    let rate = |o: OsdId, path: &str, base: f64| match c.state.mgr.counters.rate(&o.to_string(), path) {
+    let rate = |o: OsdId, path: &str, base: f64| match c.state.mgr.counters().rate(&o.to_string(), path) {
         Some(n) if map.is_up(o) => five(n, base),
         _ => "-".to_owned(),
     };

@@ -88,7 +88,7 @@ fn claimed(c: &Ctx<'_>) -> Res<String> {
     if by.is_empty() || by.len() > BY_MAX || by.contains(char::is_control) {
         return invalid(format!("the name of the program has 1 to {BY_MAX} bytes and no control characters"));
     }
-    match c.state.mgr.rehearsal.other(&by, c.now) {
+    match c.state.mgr.rehearsal().other(&by, c.now) {
         Some((other, age)) => {
             refuse(errno::EBUSY, format!("{other} carries out a rehearsed change, heard of {} ms ago", age.as_millis()))
         }
@@ -258,7 +258,7 @@ fn release(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
 
 fn status(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     c.json_unless_asked();
-    let claim = c.state.mgr.rehearsal.holder(c.now);
+    let claim = c.state.mgr.rehearsal().holder(c.now);
     let (by, age) = (claim.map(|(by, _)| by), claim.map(|(_, age)| age.as_millis() as u64));
     let Some(mut r) = record_of(c.state)? else {
         return c.show_value(&json!({ "applied": false, "claimed_by": by, "claim_age_ms": age }));

@@ -261,8 +261,8 @@ impl MonCore {
                     o.settings = *s;
                     o.apply_settings();
                 }),
-                CommandEffect::Balancer(b) => self.state.mgr_mut().balancer.change(b, self.now),
-                CommandEffect::Rehearsal(by) => self.state.mgr_mut().rehearsal.take(by, self.now),
+                CommandEffect::Balancer(b) => self.state.mgr_mut().balancer_mut().change(b, self.now),
+                CommandEffect::Rehearsal(by) => self.state.mgr_mut().rehearsal_mut().take(by, self.now),
                 // `delegate` has already taken the job.
                 CommandEffect::Job(_) => {}
                 CommandEffect::Restart => self.effects.push(Effect::Stop("asked to by a command".into())),

@@ -14,7 +14,7 @@ use crate::state::balance::{carry_out, choose, may_balance, options, shard_bytes
 use crate::state::log::Prio;
 use crate::unreached::unreached;
 use base::errno;
-use mgr::balance::{Balancer, CREATED, Gather};
+use mgr::balance::Balancer;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,65 +34,59 @@ impl MonCore {
         if self.state.options.external_mgr {
             return;
         }
-        let mut b = std::mem::take(&mut self.state.mgr_mut().balancer);
+        let mut b = std::mem::take(self.state.mgr_mut().balancer_mut());
         self.run_balance(&mut b);
-        self.state.mgr_mut().balancer = b;
+        *self.state.mgr_mut().balancer_mut() = b;
     }
 
     fn run_balance(&mut self, b: &mut Balancer) {
         let (map, now) = (Arc::clone(&self.state.osdmap), self.now);
-        if b.gather.is_none() && now.mono < b.next {
+        if !b.is_due(now.mono) {
             return;
         }
         let options = options(&self.state);
-        if b.gather.is_none() {
+        if !b.is_gathering() {
             // An operator may be at work: what moves now may have to move back.
             let changed = map.last_up_change.max(map.last_in_change).to_unix();
             if let Some(wait) =
                 now.wall.to_unix().checked_sub(changed).and_then(|age| SETTLE.min(options.sleep).checked_sub(age))
                 && !wait.is_zero()
             {
-                b.next = now.mono + wait;
+                b.wait_until(now.mono + wait);
                 return;
             }
-            b.next = now.mono + if options.active { options.sleep } else { LOOK };
-            let rests = b.rests.as_ref().is_some_and(|(e, o)| *e == map.epoch && *o == options);
-            if !options.active || rests || !options.permits(now.wall) {
+            b.wait_until(now.mono + if options.active { options.sleep } else { LOOK });
+            if !options.active || b.rests(map.epoch, &options) || !options.permits(now.wall) {
                 return;
             }
-            (b.last_started, b.began) = (now.wall, now.mono);
-            b.gather = Some(Gather::default());
+            b.begin(now);
         }
         let done = if self.state.kv.contains_key(REHEARSED) {
             Err((errno::EAGAIN, format!("{WAITS}; see `belemnite rehearse status`")))
         } else if let Err(e) = may_balance(&self.state, &options) {
             Err(e)
         } else {
-            let Some(g) = b.gather.as_mut() else { return unreached("a run has begun to gather") };
+            let Some(g) = b.gather() else { return unreached("a run has begun to gather") };
             let before = g.placed();
             let complete = g.step(&map, PGS_A_TICK);
             debug_assert!(g.placed() - before <= PGS_A_TICK, "a tick placed {} PGs", g.placed() - before);
             if !complete {
                 return;
             }
-            let gathered = b.gather.take().unwrap_or_default();
+            let gathered = b.take_gathered();
             let mut spread = gathered.finish(&map, |id, p| shard_bytes(&self.state, id, p));
             let pools = options.pools.iter().copied().filter(|p| map.pool(*p).is_some()).collect();
             choose(&self.state, &options, &mut spread, &pools)
         };
-        b.gather = None;
-        b.last_duration = Some(now.mono.since(b.began));
         match done {
             Ok(plan) => {
                 let n = carry_out(&self.state, &mut self.pending, &plan);
-                (b.result, b.even, b.rests) = (CREATED.to_owned(), false, None);
+                b.moved(now.mono);
                 let line = format!("balancer: moves {} shards of {n} placement groups", plan.moves.len());
                 self.pending.log(&self.state, self.now, Prio::INFO, "cluster", line);
             }
             Err((rc, text)) => {
-                b.even = rc == errno::EALREADY;
-                b.rests = b.even.then(|| (map.epoch, options));
-                b.result = text;
+                b.stayed(now.mono, text, rc == errno::EALREADY, map.epoch, options);
             }
         }
     }
