@@ -7,7 +7,7 @@
 //!
 //! Tests: the first of these does not compile.
 //!
-//! ```compile_fail
+//! ```compile_fail,E0596
 //! fn change(state: &mut mon::state::ClusterState) {
 //!     state.mutes.clear();
 //! }
