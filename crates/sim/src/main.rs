@@ -104,9 +104,9 @@ struct RunArgs {
     /// Whether PGs move between reactors (`osd_move_pgs`), instead of the seed's choice.
     #[arg(long)]
     moves: Option<bool>,
-    /// The OSDs compress all data, each in its own way.
-    #[arg(long)]
-    compress: bool,
+    /// Whether the OSDs compress all data, each in its own way, instead of the seed's choice. `--plain` and `--ec` do not.
+    #[arg(long, num_args = 0..=1, default_missing_value = "true")]
+    compress: Option<bool>,
 }
 
 /// How runs are made and reported.
@@ -283,7 +283,7 @@ fn one(a: &Args, seed: u64) -> (Report, Duration) {
         o.watchful();
     }
     o.rough.once = a.run.once;
-    // Seeds that were found before several monitors were drawn have one.
+    // Seeds that were found before several monitors and compression were drawn have one monitor, and none.
     let one = a.run.plain || matches!(a.run.ec, Some(Shape::Any | Shape::Coded(..)));
     o.monitors(a.run.mons.or(one.then_some(1)));
     o.files(a.run.mds.or(a.run.plain.then_some(0)));
@@ -291,7 +291,7 @@ fn one(a: &Args, seed: u64) -> (Report, Duration) {
     o.osd.reactors = a.run.reactors.unwrap_or(o.osd.reactors).clamp(1, REACTORS_MAX);
     o.osd.reactors_change &= a.run.reactors.is_none();
     o.osd.moves = a.run.moves.unwrap_or(o.osd.moves);
-    o.osd.compress = a.run.compress;
+    o.compression(a.run.compress.or(one.then_some(false)));
     let t = Instant::now();
     let mut r = run(&o, a.way.trace.is_some());
     if a.way.twice {

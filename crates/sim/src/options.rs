@@ -184,7 +184,7 @@ pub struct OsdShape {
     pub sizes: (u32, u32),
     /// True if osd.0 is of a newer version than the others.
     pub newer: bool,
-    /// True if the OSDs compress all data, each in its own way. It is never drawn, so that seeds keep their histories.
+    /// True if the OSDs compress all data, each in its own way. [`Options::compression`] draws it.
     pub compress: bool,
 }
 
@@ -477,6 +477,12 @@ impl Options {
         self.faults.extend(OF_FILES.iter().filter(|_| r.chance(2, 3)));
     }
 
+    /// Sets whether the OSDs compress all data: the given choice, or so in an eighth of the seeds.
+    pub fn compression(&mut self, compress: Option<bool>) {
+        let drawn = Rng::new(self.seed ^ 0x7061_636b_0000).chance(1, 8);
+        self.osd.compress = compress.unwrap_or(drawn);
+    }
+
     /// True if all faults are faults of monitors.
     #[must_use]
     pub fn only_monitors(&self) -> bool {
@@ -532,5 +538,17 @@ mod tests {
         }
         assert!((80..=120).contains(&coded), "{coded} of 400");
         assert_eq!((shapes.len(), chunks.len()), (4, 3), "{shapes:?} {chunks:?}");
+    }
+
+    #[test]
+    fn an_eighth_of_the_seeds_compresses_and_a_choice_counts() {
+        let of = |seed, choice| {
+            let mut o = Options::swarm(seed, Size::default());
+            o.compression(choice);
+            o.osd.compress
+        };
+        let drawn = (0..400).filter(|s| of(*s, None)).count();
+        assert!((35..=65).contains(&drawn), "{drawn} of 400");
+        assert!((0..40).all(|s| of(s, Some(true)) && !of(s, Some(false))));
     }
 }
