@@ -3,8 +3,9 @@
 # libcephfs-dev, whose release is the tag that the tests are built with (RELEASE); VERSION is go-ceph's. Five minutes.
 #
 # Left out are tests of what the libraries of that release lack, but the role has (progress of clones), and the opposite;
-# and one that wants the name of the container that it runs in. One test looks for 6789 in the monitor's address.
-: "${PORT:=26789}"
+# and one that wants the name of the container that it runs in. One test looks for 6789 in the monitor's address, which is
+# that of msgr1, four ports above the other.
+: "${PORT:=26785}"
 source "$(dirname "$0")/../lib.sh"
 : "${VERSION:=v0.33.0}" "${RELEASE:=pacific}"
 PATH=$PATH:/usr/local/go/bin

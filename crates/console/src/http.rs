@@ -20,6 +20,8 @@ pub enum Method {
 pub struct Request {
     /// Method.
     pub method: Method,
+    /// `HEAD`: as [`Method::Get`], but only the head of the answer is sent.
+    pub head_only: bool,
     /// Path without query.
     pub path: String,
     /// Body; empty for [`Method::Get`].
@@ -77,14 +79,15 @@ pub fn parse(bytes: &[u8]) -> Result<Option<Request>, Refusal> {
         Err(_) => return Err(Refusal::Bad),
     };
     let method = match r.method {
-        Some("GET") => Method::Get,
+        Some("GET" | "HEAD") => Method::Get,
         Some("POST") => Method::Post,
         _ => return Err(Refusal::Method),
     };
     let text = |v: &[u8]| String::from_utf8_lossy(v).trim().to_owned();
+    let head_only = r.method == Some("HEAD");
     let headers = r.headers.iter().map(|h| (h.name.to_ascii_lowercase(), text(h.value))).collect();
     let path = r.path.unwrap_or("/").split('?').next().unwrap_or("/").to_owned();
-    let mut request = Request { method, path, body: Vec::new(), headers };
+    let mut request = Request { method, head_only, path, body: Vec::new(), headers };
     if method == Method::Post {
         if request.headers.iter().any(|(n, _)| n == "transfer-encoding") {
             return Err(Refusal::Length);
@@ -146,6 +149,14 @@ impl Answer {
     /// The bytes to send, after which the connection is closed.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
+        let mut out = self.head();
+        out.extend_from_slice(&self.body);
+        out
+    }
+
+    /// The bytes before the body.
+    #[must_use]
+    pub fn head(&self) -> Vec<u8> {
         let mut out = format!(
             "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n",
             self.status,
@@ -158,9 +169,7 @@ impl Answer {
             out += &format!("{name}: {value}\r\n");
         }
         out += "\r\n";
-        let mut out = out.into_bytes();
-        out.extend_from_slice(&self.body);
-        out
+        out.into_bytes()
     }
 }
 
@@ -191,6 +200,8 @@ mod tests {
         assert_eq!((r.header("host"), r.cookie("s"), r.cookie("x")), (Some("h"), Some("t"), None));
         let get = parse(b"GET /metrics?x=1 HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n").unwrap().unwrap();
         assert_eq!((get.path.as_str(), get.header("host")), ("/metrics", None), "a header twice is none");
+        let head = parse(b"HEAD / HTTP/1.1\r\n\r\n").unwrap().unwrap();
+        assert_eq!((head.method, head.head_only, get.head_only), (Method::Get, true, false));
     }
 
     #[test]
@@ -213,5 +224,6 @@ mod tests {
         let a = Answer::new("200 OK", "text/plain", "x").with("X", "a\r\nSet-Cookie: b");
         let text = String::from_utf8(a.bytes()).unwrap();
         assert!(text.contains("\r\nX: aSet-Cookie: b\r\n") && text.ends_with("\r\n\r\nx"), "{text}");
+        assert_eq!(text.strip_suffix('x').map(str::as_bytes), Some(a.head().as_slice()));
     }
 }

@@ -126,10 +126,11 @@ async fn one<M: Module>(
             Err(refusal) => break Err(refusal),
         }
     };
-    let answer = match request {
+    let head_only = request.as_ref().is_ok_and(|r| r.head_only);
+    let answer: Answer = match request {
         Ok(r) => module.answer(r, from).await,
         Err(refusal) => refusal.into(),
     };
-    s.write_all(&answer.bytes()).await?;
+    s.write_all(&if head_only { answer.head() } else { answer.bytes() }).await?;
     s.shutdown().await
 }
