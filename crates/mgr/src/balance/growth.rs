@@ -18,7 +18,7 @@ use super::items_between;
 use base::{OsdId, PgId};
 use cluster::osdmap::{RuleOsds, osd_state};
 use cluster::{OsdMap, PgPool};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -38,21 +38,46 @@ pub struct Growth {
     rules: RuleOsds,
 }
 
-/// True if an OSD is in `after` that takes part in placement and did not in `before`: an item that is new in the CRUSH map,
-/// or an OSD that is marked in for the first time.
+/// True if an OSD takes part in placement after a change and did not before: it is marked in for the first time, or the
+/// rule of a pool chooses it by the CRUSH map of `after` only, because it is new there, got its weight, or came from
+/// another root or device class.
 #[must_use]
 pub fn joins(before: &OsdMap, after: &OsdMap) -> bool {
-    let changed = before.osd_weight != after.osd_weight || !Arc::ptr_eq(&before.crush, &after.crush);
-    if !changed {
-        return false;
-    }
-    let placed = before.crush.parents();
-    after.osds().filter(|o| after.crush.item_weight(o.0) > 0).any(|o| {
+    let first_in = |o: OsdId| {
         // A replaced OSD has been up before, and gets its data back at once.
         let is_new = before.state(o) & osd_state::NEW != 0 && before.info(o).up_from.0 == 0;
-        let first_in = is_new && before.weight(o) == 0 && after.weight(o) > 0;
-        !placed.contains_key(&o.0) || first_in
-    })
+        is_new && before.weight(o) == 0 && after.weight(o) > 0 && after.crush.item_weight(o.0) > 0
+    };
+    if before.osd_weight != after.osd_weight && after.osds().any(first_in) {
+        return true;
+    }
+    if Arc::ptr_eq(&before.crush, &after.crush) {
+        return false;
+    }
+    let takes = |m: &OsdMap, p: &PgPool| -> Vec<i32> {
+        m.crush.rule(p.crush_rule.into()).map(|r| r.takes().collect()).unwrap_or_default()
+    };
+    // Most pools take the same.
+    let all: BTreeSet<_> = after.pools.values().map(|p| (takes(before, p), takes(after, p))).collect();
+    all.iter().any(|(was, is)| !with_weight(after, is).is_subset(&with_weight(before, was)))
+}
+
+/// The OSDs with weight below the given buckets, and the given OSDs.
+fn with_weight(map: &OsdMap, takes: &[i32]) -> BTreeSet<i32> {
+    let mut out = BTreeSet::new();
+    for take in takes {
+        map.crush.walk(*take, &mut |id, _| {
+            match map.crush.bucket(id) {
+                Some(b) => out.extend(
+                    b.items.iter().enumerate().filter(|(i, o)| **o >= 0 && b.item_weight(*i) > 0).map(|(_, o)| *o),
+                ),
+                None if id == *take => _ = out.insert(id),
+                None => {}
+            }
+            true
+        });
+    }
+    out
 }
 
 impl Growth {

@@ -17,6 +17,8 @@
 mod growth;
 mod items;
 mod moves;
+#[cfg(test)]
+mod recorded;
 mod run;
 mod score;
 mod target;

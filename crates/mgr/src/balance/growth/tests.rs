@@ -171,6 +171,51 @@ fn pgs_that_nobody_wants_kept_and_other_changes_of_the_pool_move() {
     assert!(g.step(&changed, usize::MAX, &|pg| pg.pool == PoolId(3)).is_empty());
 }
 
+/// The map with another CRUSH map.
+fn placed(map: &OsdMap, change: impl Fn(&mut cluster::crush::CrushMap)) -> OsdMap {
+    let mut crush = (*map.crush).clone();
+    change(&mut crush);
+    crush.rebuild_shadows().unwrap();
+    OsdMap { crush: Arc::new(crush), ..map.clone() }
+}
+
+fn at(root: &str, rack: &str, host: &str) -> Location {
+    [("root", root), ("rack", rack), ("host", host)].map(|(k, v)| (k.to_owned(), v.to_owned())).into()
+}
+
+#[test]
+fn osds_join_that_were_in_the_crush_map_without_weight_or_elsewhere() {
+    let map = sixty();
+    let n = map.max_osd;
+    // As operators prepare a host: without weight, or under a root of its own.
+    for (root, weight) in [("default", 0), ("staging", 1 << 16)] {
+        let mut waiting = grown(&map, 12, 1 << 16);
+        waiting = placed(&waiting, |c| {
+            if c.id_of(root).is_none() {
+                c.add_bucket(root, "root").unwrap();
+            }
+            c.remove_item(n).unwrap();
+            c.insert_item(n, weight, &format!("osd.{n}"), &at(root, &format!("{root}-rack"), "waits")).unwrap();
+        });
+        assert!(!joins(&map, &waiting), "{root} {weight}: nothing goes there");
+        let before = places(&waiting);
+        let after = placed(&waiting, |c| {
+            c.remove_item(n).unwrap();
+            c.insert_item(n, 4 << 16, &format!("osd.{n}"), &at("default", "r3", "new")).unwrap();
+        });
+        assert!(joins(&waiting, &after), "{root} {weight}");
+        assert_ne!(places(&after), before);
+        assert_eq!(places(&cleaned(&whole(&waiting, &after))), before, "{root} {weight}");
+    }
+    // More weight for an OSD that takes part already is no growth, and neither is a move among racks.
+    let heavier = placed(&map, |c| {
+        c.remove_item(0).unwrap();
+        c.insert_item(0, 9 << 16, "osd.0", &at("default", "r1", "elsewhere")).unwrap();
+        c.set_device_class(0, "ssd").unwrap();
+    });
+    assert!(!joins(&map, &heavier));
+}
+
 #[test]
 fn an_osd_that_comes_back_in_does_not_join() {
     let map = sixty();
