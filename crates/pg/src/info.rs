@@ -203,6 +203,45 @@ impl PgInfo {
         before != (h.last_epoch_started, h.last_epoch_clean, h.epoch_created)
     }
 
+    /// Begins an interval by a map of `epoch`. `over`: the intervals that end with it. `since`: its first epoch, another
+    /// one than `epoch` if only an OSD has restarted.
+    pub(crate) fn begin_interval(
+        &mut self,
+        key: IntervalKey,
+        since: Epoch,
+        epoch: Epoch,
+        over: impl IntoIterator<Item = PastInterval>,
+    ) {
+        let old = std::mem::replace(&mut self.interval, key).mapping;
+        // Peering asks only about intervals since the last one that started.
+        let started = self.history.last_epoch_started;
+        self.past.retain(|p| p.last >= started);
+        self.past.extend(over);
+        let (h, new) = (&mut self.history, &self.interval.mapping);
+        h.same_interval_since = since;
+        if old.up != new.up || since != epoch {
+            h.same_up_since = since;
+        }
+        if old.acting_primary != new.acting_primary || since != epoch {
+            h.same_primary_since = since;
+        }
+    }
+
+    /// Sets the key of the first interval that this copy sees; the history of an older copy stays.
+    pub(crate) fn begin_first_interval(&mut self, key: IntervalKey, epoch: Epoch) {
+        self.interval = key;
+        let h = &mut self.history;
+        if h.same_interval_since.0 == 0 {
+            (h.same_interval_since, h.same_up_since, h.same_primary_since) = (epoch, epoch, epoch);
+        }
+    }
+
+    /// Notes in the history that the present interval has started.
+    pub(crate) fn note_start(&mut self) {
+        self.history.last_epoch_started = self.last_epoch_started;
+        self.history.last_interval_started = self.history.same_interval_since;
+    }
+
     /// Applies a log record newer than `last_update`: versions and, unless a split gave the object to another PG,
     /// statistics.
     pub fn replay(&mut self, e: &LogEntry, is_mine: bool) {

@@ -263,7 +263,7 @@ impl Pg {
             Event::Store(store::Event::Ready(tag)) => {
                 let id = tag.0 & ((1 << TAG_BITS) - 1);
                 if self.plans.get(id).is_some() {
-                    self.report.count().replans += 1;
+                    self.report.count_replan();
                     self.plans.ready(id);
                 }
             }
@@ -413,7 +413,7 @@ impl Pg {
     /// [`Reserver::woken`] names it.
     pub fn use_reserver(&mut self, reserver: Arc<Reserver>, reactor: usize) {
         if self.plans.cache().is_empty() {
-            self.plans.cache_mut().bound(reserver.contexts());
+            self.plans.bound_contexts(reserver.contexts());
         }
         self.env.use_reserver(reserver, reactor);
     }

@@ -46,9 +46,47 @@ impl Report {
         &self.counters
     }
 
-    /// The counters, to count.
-    pub(super) fn count(&mut self) -> &mut Counters {
-        &mut self.counters
+    /// Counts an operation that was answered.
+    #[inline]
+    pub(super) fn count_op(&mut self) {
+        self.counters.ops += 1;
+    }
+
+    /// Counts a plan that runs again because the store has brought what it needs.
+    #[inline]
+    pub(super) fn count_replan(&mut self) {
+        self.counters.replans += 1;
+    }
+
+    /// Counts a resent write that was answered from the log.
+    pub(super) fn count_dup(&mut self) {
+        self.counters.dups += 1;
+    }
+
+    /// Counts operations that get no answer.
+    pub(super) fn count_dropped(&mut self, n: u64) {
+        self.counters.dropped += n;
+    }
+
+    /// Counts a write that was not sent to a member, since it spares its shard.
+    pub(super) fn count_spared(&mut self) {
+        self.counters.shards_spared += 1;
+    }
+
+    /// Counts reads from other shards.
+    pub(super) fn count_shard_reads(&mut self, n: usize) {
+        self.counters.shard_reads += n as u64;
+    }
+
+    /// Counts an object that was recovered, here or on a member.
+    pub(super) fn count_recovered_object(&mut self) {
+        self.counters.recovered_objects += 1;
+    }
+
+    /// Counts bytes and omap keys of objects that are recovered.
+    pub(super) fn count_recovered(&mut self, bytes: u64, keys: u64) {
+        self.counters.recovered_bytes += bytes;
+        self.counters.recovered_keys += keys;
     }
 
     /// Times of state changes.
@@ -56,9 +94,14 @@ impl Report {
         &self.stamps
     }
 
-    /// Times of state changes, to be set.
-    pub(super) fn stamps_mut(&mut self) -> &mut Stamps {
-        &mut self.stamps
+    /// Notes a change of the interval or the state.
+    pub(super) fn state_changed(&mut self, now: Now) {
+        self.stamps.changed(now);
+    }
+
+    /// Notes that the PG has become active.
+    pub(super) fn became_active(&mut self, now: Now) {
+        self.stamps.activated(now);
     }
 
     /// Number of the last report.

@@ -84,7 +84,7 @@ impl Pg {
         self.scrub_sees(head, &delta);
         after.last_write = self.journal.submitted;
         self.wrote_damaged(head);
-        self.plans.cache_mut().put(head, Rc::new(after));
+        self.plans.keep_context(head, Rc::new(after));
         Ok(())
     }
 
@@ -172,16 +172,7 @@ impl Pg {
         if let Some(c) = self.journal.commits.back_mut() {
             c.shared = seq;
         }
-        let mut bare_for = Vec::new();
-        if let Some(soid) = soid {
-            for (o, m) in self.peers.members_mut().iter_mut() {
-                if let Some(b) = &mut m.backfill
-                    && !b.takes_write(&soid.head())
-                {
-                    bare_for.push(*o);
-                }
-            }
-        }
+        let bare_for = soid.map(|o| self.peers.not_filled(o)).unwrap_or_default();
         let bare = if bare_for.is_empty() {
             None
         } else {
@@ -194,15 +185,13 @@ impl Pg {
                 if !self.is_sent_again(o) {
                     self.send_summed(Lane::Data, o, m, full.sums());
                 }
-                if let Some(to) = self.peers.members_mut().get_mut(&o) {
-                    to.sent = seq;
-                }
+                self.peers.sent(o, seq);
             } else {
-                self.report.count().shards_spared += 1;
+                self.report.count_spared();
             }
         }
         let hash = soid.map_or(0, |o| o.hash);
-        self.peers.unacked_mut().push_back(Unacked {
+        self.peers.await_ack(Unacked {
             seq,
             sent: self.env.meter().now(),
             after,
@@ -383,7 +372,7 @@ impl Pg {
     }
 
     fn send(&mut self, reply: Box<MOsdOpReply>, session: SessionId, t: Timing, turn: &mut Turn<'_>) {
-        self.report.count().ops += 1;
+        self.report.count_op();
         self.env.meter().answered(t.kind, t.received, turn.now.mono, t.read, t.written);
         self.env.meter().book.borrow_mut().add(
             &Answered {
@@ -442,22 +431,11 @@ impl Pg {
 
     /// Handles an acknowledgement: the member has all writes up to `seq`.
     pub(in crate::pg) fn take_ack(&mut self, from: PeerId, seq: u64, turn: &mut Turn<'_>) {
-        let Some(m) = self.peers.members_mut().get_mut(&from) else { return };
-        let before = m.acked;
-        m.acked = before.max(seq.min(m.sent));
-        let (now_acked, again) = (m.acked, m.again.is_some());
-        let mut bytes = 0;
-        for u in self.peers.unacked_mut().iter_mut().skip_while(|u| u.seq <= before).take_while(|u| u.seq <= now_acked)
-        {
-            if again {
-                bytes += u.bytes(from);
-            }
-            u.full.has(from);
-            let took = turn.now.mono.since(u.sent);
-            self.env.meter().book.borrow_mut().acked(from.osd, took, turn.now.mono);
-        }
+        let (meter, now) = (self.env.meter(), turn.now.mono);
+        let each = |sent| meter.book.borrow_mut().acked(from.osd, now.since(sent), now);
+        let Some(repeated) = self.peers.take_ack(from, seq, each) else { return };
         self.count_acked();
-        if again {
+        if let Some(bytes) = repeated {
             self.go_on_again(from, bytes);
         }
         self.finish_for(Some(from.osd), turn);

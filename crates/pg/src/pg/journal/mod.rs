@@ -3,6 +3,7 @@
 //!
 //! - `action`: the actions that wait for a transaction, by part
 //! - `commit`: submission, and what follows when a transaction is durable
+//! - `note`: changes of info and log by what they mean
 //!
 //! Invariants:
 //!  1. `durable` ≤ `local` ≤ `submitted`.
@@ -12,7 +13,9 @@
 
 pub(in crate::pg) mod action;
 pub(in crate::pg) mod commit;
+mod note;
 
+use crate::event::{OpRequest, SessionId};
 use crate::info::PgInfo;
 use crate::keep::Keep;
 use crate::log::PgLog;
@@ -63,12 +66,6 @@ impl Journal {
         &self.info
     }
 
-    /// Info of the PG, to be changed. A change that replay of the log does not restore needs
-    /// [`Journal::info_changed`], too.
-    pub(in crate::pg) fn info_mut(&mut self) -> &mut PgInfo {
-        &mut self.info
-    }
-
     /// Notes that the info must be stored with the next transaction.
     pub(in crate::pg) fn info_changed(&mut self) {
         self.dirty = true;
@@ -93,11 +90,6 @@ impl Journal {
     /// The PG's log.
     pub(in crate::pg) fn log(&self) -> &PgLog {
         &self.log
-    }
-
-    /// The PG's log, to be changed as the stored one is.
-    pub(in crate::pg) fn log_mut(&mut self) -> &mut PgLog {
-        &mut self.log
     }
 
     /// Takes over info and log, as they are stored.
@@ -140,9 +132,13 @@ impl Journal {
         self.commits.iter().flat_map(|c| &c.actions)
     }
 
-    /// The actions that wait for transactions, to be changed.
-    pub(in crate::pg) fn actions_mut(&mut self) -> impl Iterator<Item = &mut Action> {
-        self.commits.iter_mut().flat_map(|c| &mut c.actions)
+    /// Takes the requests that wait with their replies, of one session or of all: the replies no longer bring them
+    /// back in the next interval.
+    pub(in crate::pg) fn take_requests(&mut self, of: Option<SessionId>) -> impl Iterator<Item = Box<OpRequest>> {
+        self.commits.iter_mut().flat_map(|c| &mut c.actions).filter_map(move |a| match a {
+            Action::Reply(s, _, _, request) if of.is_none_or(|of| of == *s) => request.take(),
+            _ => None,
+        })
     }
 
     /// Drops the waiting actions that `keep` refuses.

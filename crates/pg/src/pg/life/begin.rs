@@ -56,9 +56,7 @@ impl Pg {
         let turn = &mut Turn { now, store, out };
         let mut pg = Self::blank(cfg, State::Creating);
         pg.begin(&how);
-        pg.journal.info_mut().history = how.extra.history.clone();
-        pg.journal.info_mut().past = from_monitor(&how.extra.past_intervals);
-        pg.journal.info_mut().created_stamp = how.stamp.stamp;
+        pg.journal.begin(&how.extra.history, from_monitor(&how.extra.past_intervals), how.stamp.stamp);
         pg.start_work(Work::Life(LifeWork::Create(Box::new(how))), None, turn);
         pg
     }
@@ -77,9 +75,7 @@ impl Pg {
         tracing::debug!(pg = %cfg.spg, bits = how.bits, "creating a copy, as another OSD requests");
         let mut pg = Self::blank(cfg, State::Creating);
         pg.begin(&how);
-        pg.journal.info_mut().history = theirs.history.clone();
-        pg.journal.info_mut().past.clone_from(&theirs.past);
-        pg.journal.info_mut().created_stamp = theirs.created_stamp;
+        pg.journal.begin(&theirs.history, theirs.past.clone(), theirs.created_stamp);
         pg.start_work(Work::Life(LifeWork::Create(Box::new(how))), None, turn);
         pg
     }
@@ -88,7 +84,7 @@ impl Pg {
         self.resize.set_bits(how.bits);
         self.env.set_cid(how.cid.unwrap_or(self.env.cid()));
         // Older maps do not concern this copy: after a restart they must not merge it into another PG.
-        self.journal.info_mut().epoch = how.epoch;
+        self.journal.set_epoch(how.epoch);
     }
 
     /// Loads a PG from its collection, which has `bits` hash bits. The host hands in the maps after the stored one
@@ -221,7 +217,7 @@ impl Pg {
         // Leases granted before the restart are unknown, and may still last.
         for o in info.interval.mapping.acting(self.is_coded()).osds() {
             if o != self.env.whoami() {
-                self.peers.granted_mut().insert(o, turn.now.mono + READ_LEASE);
+                self.peers.may_serve(o, turn.now.mono + READ_LEASE);
             }
         }
         self.journal.restore(info, log);

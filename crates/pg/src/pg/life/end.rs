@@ -15,7 +15,7 @@ use crate::pg::ops::work::LifeWork;
 use crate::pg::ops::work::Work;
 use crate::pg::{Pg, State, Turn};
 use base::errno::ENOENT;
-use base::{Epoch, Eversion, HObject, SnapId};
+use base::{Eversion, SnapId};
 use bytes::Bytes;
 use store::removal::{self, Bounds};
 use store::{Oid, Op, Transaction};
@@ -39,18 +39,15 @@ impl Pg {
         self.life.enter(State::Deleting { paused: false });
         // Keeps the name taken, so that no reactor creates the PG meanwhile.
         self.resize.take_name(self.env.reserver(), self.env.spg());
-        self.drop_operations(false, turn.out);
+        self.drop_operations(turn.out);
         self.drop_actions(turn.out);
         self.forget_copies();
         // After a crash the remains must not look like a copy.
-        self.journal.info_mut().last_update = Eversion::default();
-        self.journal.info_mut().last_epoch_started = Epoch(0);
-        self.journal.info_mut().last_backfill = HObject::min();
-        self.journal.info_changed();
-        self.recovery.missing_mut().clear();
+        self.journal.void_info();
+        self.recovery.lacks_nothing();
         self.finish_commits(turn);
         self.watches.clear();
-        self.plans.cache_mut().clear();
+        self.plans.forget_contexts();
         self.start_work(Work::Life(LifeWork::Delete), None, turn);
     }
 
@@ -119,7 +116,7 @@ impl Pg {
         }
         self.life.ending = Ending::Asked;
         self.relocate.end();
-        self.drop_operations(false, turn.out);
+        self.drop_operations(turn.out);
         // Operations that others have not acknowledged are not answered by this process.
         self.journal.retain_actions(|c, a| c.shared == 0 || matches!(a, Action::Resize(ResizeAction::PgsMerged(..))));
         self.forget_copies();
@@ -132,7 +129,7 @@ impl Pg {
     }
 
     pub(in crate::pg) fn run_save_info(&mut self, id: u64, turn: &mut Turn<'_>) -> Verdict {
-        self.journal.info_mut().reported_seq = self.report.seq();
+        self.journal.set_reported_seq(self.report.seq());
         self.journal.info_changed();
         let tag = self.tag(id);
         match self.commit_entries(tag, Vec::new(), &mut [], turn.store) {

@@ -75,8 +75,7 @@ impl Pg {
             self.new_interval(&map, key, gap);
         } else if self.journal.info().interval != key {
             // `pg_num` changed, without effect on this PG.
-            self.journal.info_mut().interval = key;
-            self.journal.info_changed();
+            self.journal.rename_interval(key);
         }
         self.maps.follow(map);
         // A later map may no longer say that an OSD is dead: a purged one is in no map.
@@ -115,59 +114,46 @@ impl Pg {
     /// Records the end of the interval and the start of a new one in the history. `gap`: epochs between the two of
     /// which nothing is known.
     fn new_interval(&mut self, map: &MapView, key: IntervalKey, gap: Option<PastInterval>) {
-        let goes_on = gap.is_none() && self.journal.info().interval.continues(&key, self.env.spg().pg);
+        let info = self.journal.info();
+        let goes_on = gap.is_none() && info.interval.continues(&key, self.env.spg().pg);
         let since = if goes_on { map.up_from } else { map.epoch };
-        let (coded, me) = (self.is_coded(), self.me());
-        let info = self.journal.info_mut();
-        let old = std::mem::replace(&mut info.interval, key);
-        let h = &mut info.history;
-        let started_before = h.same_interval_since;
-        if self.maps.newest().is_some() || !old.mapping.acting.is_empty() {
+        if self.maps.newest().is_some() || !info.interval.mapping.acting.is_empty() {
             let last = Epoch(gap.as_ref().map_or(since, |g| g.first).0.saturating_sub(1));
-            let primary = old.mapping.acting_primary;
-            let copies = old.mapping.acting(coded).len();
-            // Peering asks for another acting set where an OSD has too many shards.
-            let k = self.maps.newest().and_then(|m| m.pool.as_ref()?.code).map(|c| usize::from(c.k));
-            let serves = k.is_none_or(|k| old.min_size as usize <= k || outlives_any(&old.mapping.acting, k));
-            let maybe_went_rw = primary.0 >= 0
-                && copies > 0
-                && copies >= old.min_size as usize
-                && serves
-                && if old.mapping.primary(coded) == me {
-                    info.last_epoch_started >= started_before
-                } else {
-                    let alive = self.maps.newest().is_none_or(|m| {
-                        m.osds.up_thru(primary) >= started_before && m.osds.up_from(primary) <= started_before
-                    });
-                    alive || h.last_epoch_clean >= started_before && h.last_epoch_clean <= last
-                };
-            // Peering asks only about intervals since the last one that started.
-            let started = h.last_epoch_started;
-            info.past.retain(|p| p.last >= started);
-            if maybe_went_rw {
-                let acting = old.mapping.acting.clone();
-                info.past.push(PastInterval { first: started_before, last, acting, primary, maybe_went_rw });
+            let over = self.may_have_served(last).into_iter().chain(gap);
+            self.journal.begin_interval(key, since, map.epoch, over);
+            let n = self.journal.info().past.len();
+            if n > PAST_INTERVALS_MANY {
+                tracing::warn!(pg = %self.env.spg(), intervals = n, "very many past intervals; the PG has not been clean for long");
             }
-            info.past.extend(gap);
-            if info.past.len() > PAST_INTERVALS_MANY {
-                tracing::warn!(pg = %self.env.spg(), intervals = info.past.len(), "very many past intervals; the PG has not been clean for long");
-            }
-            h.same_interval_since = since;
-            let new = &info.interval.mapping;
-            if old.mapping.up != new.up || since != map.epoch {
-                h.same_up_since = since;
-            }
-            if old.mapping.acting_primary != new.acting_primary || since != map.epoch {
-                h.same_primary_since = since;
-            }
-        } else if h.same_interval_since.0 == 0 {
-            h.same_interval_since = map.epoch;
-            h.same_up_since = map.epoch;
-            h.same_primary_since = map.epoch;
+        } else {
+            self.journal.begin_first_interval(key, map.epoch);
         }
-        self.journal.info_changed();
         let m = &self.journal.info().interval.mapping;
         tracing::debug!(pg = %self.env.spg(), epoch = %map.epoch, up = ?m.up, acting = ?m.acting, "new interval");
+    }
+
+    /// The present interval, which ends with epoch `last`, if its members may have taken writes.
+    fn may_have_served(&self, last: Epoch) -> Option<PastInterval> {
+        let (info, newest) = (self.journal.info(), self.maps.newest());
+        let (old, h) = (&info.interval, &info.history);
+        let first = h.same_interval_since;
+        let primary = old.mapping.acting_primary;
+        let copies = old.mapping.acting(self.is_coded()).len();
+        // Peering asks for another acting set where an OSD has too many shards.
+        let k = newest.and_then(|m| m.pool.as_ref()?.code).map(|c| usize::from(c.k));
+        let serves = k.is_none_or(|k| old.min_size as usize <= k || outlives_any(&old.mapping.acting, k));
+        let maybe_went_rw = primary.0 >= 0
+            && copies > 0
+            && copies >= old.min_size as usize
+            && serves
+            && if old.mapping.primary(self.is_coded()) == self.me() {
+                info.last_epoch_started >= first
+            } else {
+                let alive = newest.is_none_or(|m| m.osds.up_thru(primary) >= first && m.osds.up_from(primary) <= first);
+                alive || h.last_epoch_clean >= first && h.last_epoch_clean <= last
+            };
+        let acting = || old.mapping.acting.clone();
+        maybe_went_rw.then(|| PastInterval { first, last, acting: acting(), primary, maybe_went_rw })
     }
 
     /// Ends all work with other copies. With `requeue`, unanswered operations are taken up again in the next
@@ -179,9 +165,7 @@ impl Pg {
             self.requeue();
         }
         // Held operations came for this map or a newer one, or are to be taken up again.
-        let held = std::mem::take(self.mail.held_mut());
-        self.drop_operations(requeue, out);
-        *self.mail.held_mut() = held;
+        self.drop_started(requeue, out);
         self.release_backoffs(out);
         self.forget_copies();
         self.end_shard_interval();
@@ -202,7 +186,7 @@ impl Pg {
     pub(in crate::pg) fn close_collection(&mut self, state: State, requeue: bool, turn: &mut Turn<'_>) {
         self.remember_grants(turn.now);
         self.leave_interval(requeue, turn.out);
-        self.plans.cache_mut().clear();
+        self.plans.forget_contexts();
         self.watches.clear();
         if let Some(t) = self.trim.used() {
             t.restart();
@@ -227,12 +211,12 @@ impl Pg {
         }
         self.journal.raise_settle_point();
         self.finish_commits(turn);
-        self.plans.cache_mut().clear();
+        self.plans.forget_contexts();
         self.watches.clear();
         if let Some(t) = self.trim.used() {
             t.restart();
         }
-        self.report.stamps_mut().changed(turn.now);
+        self.report.state_changed(turn.now);
         // The info is stored, so that a restart knows of intervals that came and went.
         self.start_work(Work::Life(LifeWork::SaveInfo), None, turn);
         let Some(map) = self.maps.newest().filter(|_| !self.has_failed()) else { return };
@@ -365,10 +349,10 @@ impl Pg {
     /// Drops operations held for this map. Those for a newer map are kept, since clients do not resend them.
     fn drop_held(&mut self, turn: &mut Turn<'_>) {
         let epoch = self.epoch();
-        for mut r in self.mail.held_mut().take() {
+        for mut r in self.mail.take_held() {
             if r.msg.osdmap_epoch > epoch {
                 // The queue holds no more than before.
-                let full = self.mail.held_mut().push(r);
+                let full = self.mail.hold(r);
                 self.close_sessions(full, turn.out);
             } else if crate::pg::mail::admit::is_for_any(&r) {
                 self.reply_error(&mut r, EAGAIN, Kind::Read, turn);

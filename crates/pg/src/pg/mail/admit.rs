@@ -126,7 +126,7 @@ impl Pg {
             self.mail.wanted_map = epoch;
             out.push(Effect::WantMap(epoch));
         }
-        let full = self.mail.held_mut().push(req);
+        let full = self.mail.hold(req);
         self.close_sessions(full, out);
     }
 
@@ -192,7 +192,7 @@ impl Pg {
 
     /// Admits held operations again, in order.
     pub(in crate::pg) fn retry_held(&mut self, turn: &mut Turn<'_>) {
-        for req in self.mail.held_mut().take() {
+        for req in self.mail.take_held() {
             self.handle_op(req, turn);
         }
     }

@@ -11,11 +11,13 @@ pub(in crate::pg) mod held;
 pub(in crate::pg) mod kept;
 
 use crate::effect::Effect;
+use crate::event::{OpRequest, SessionId};
 use crate::limits::EARLY_PEERS_MAX;
 use crate::pg::rest::list;
 use backoff::Backoffs;
 use base::{Epoch, OsdId};
 use held::Held;
+use std::collections::VecDeque;
 use wire::msg::MPgPeer;
 
 /// Inputs that wait, and effects that leave at the end of the current input.
@@ -78,9 +80,25 @@ impl Mail {
         &self.held
     }
 
-    /// Operations that wait for a newer map or for the PG to become active.
-    pub(in crate::pg) fn held_mut(&mut self) -> &mut Held {
-        &mut self.held
+    /// Holds an operation. Returns the sessions to be closed for it; see [`Held::push`].
+    #[must_use]
+    pub(in crate::pg) fn hold(&mut self, req: Box<OpRequest>) -> Vec<SessionId> {
+        self.held.push(req)
+    }
+
+    /// Puts older operations ahead of the held ones.
+    pub(in crate::pg) fn put_first(&mut self, older: VecDeque<Box<OpRequest>>) {
+        self.held.put_first(older);
+    }
+
+    /// Takes all held operations, in order.
+    pub(in crate::pg) fn take_held(&mut self) -> VecDeque<Box<OpRequest>> {
+        self.held.take()
+    }
+
+    /// Drops the held operations of a session that ended.
+    pub(in crate::pg) fn forget_held(&mut self, session: SessionId) {
+        self.held.forget(session);
     }
 
     /// True if a session has a backoff.

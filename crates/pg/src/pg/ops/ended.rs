@@ -30,7 +30,7 @@ impl Pg {
     /// Drops the operations of a session that ended, except those that are submitted.
     pub(in crate::pg) fn drop_operations_of(&mut self, session: SessionId, out: &mut Vec<Effect>) {
         // The client resends on a new session what it still wants.
-        self.mail.held_mut().forget(session);
+        self.mail.forget_held(session);
         let dropped: Vec<u64> =
             self.plans.all.values().filter(|p| p.session() == Some(session)).map(|p| p.id).collect();
         for id in &dropped {
@@ -42,21 +42,15 @@ impl Pg {
                 self.plans.abandoned.push(*id);
                 self.leave_spaceless(&plan);
                 self.unlock(&plan);
-                self.report.count().dropped += 1;
+                self.report.count_dropped(1);
             }
         }
         if !dropped.is_empty() {
             self.env.pacer().long.forget(self.env.index(), |id| self.plans.all.contains_key(&id));
         }
         // Operations that wait for objects to be recovered.
-        self.report.count().dropped += self.recovery.retain_waiting(|p| p.session() != Some(session));
-        for a in self.journal.actions_mut() {
-            if may_be_repeated(a, session)
-                && let Action::Reply(.., again) = a
-            {
-                *again = None;
-            }
-        }
+        self.report.count_dropped(self.recovery.retain_waiting(|p| p.session() != Some(session)));
+        self.journal.take_requests(Some(session)).for_each(drop);
     }
 }
 

@@ -24,7 +24,9 @@ pub(in crate::pg) mod work;
 
 use crate::event::OpRequest;
 use crate::limits::OBJECT_CONTEXTS_MAX;
-use crate::object::ContextCache;
+use crate::object::{ContextCache, ObjectContext};
+use crate::pg::backend::ec::read::ShardReads;
+use crate::pg::recovery::push::PushJob;
 use crate::pg::rest::{list, queue, tree};
 use crate::pg::seldom::Seldom;
 use base::{HObject, Mono};
@@ -33,6 +35,8 @@ use plan::{ObjectLock, Plan};
 use rustc_hash::FxBuildHasher;
 use space::Spaceless;
 use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use work::{RecoveryWork, Work};
 
 /// Capacity below which the lock table of an idle machine is kept.
 const LOCKS_KEPT: usize = 4;
@@ -116,9 +120,17 @@ impl Plans {
         self.all.get(&id).map(|p| &**p)
     }
 
-    /// A plan that waits, to be changed.
-    pub(in crate::pg) fn get_mut(&mut self, id: u64) -> Option<&mut Plan> {
-        self.all.get_mut(&id).map(|p| &mut **p)
+    /// The reader of shards of a plan that waits; only `backend::ec` can use its fields.
+    pub(in crate::pg) fn reads_of(&mut self, id: u64) -> Option<&mut ShardReads> {
+        self.all.get_mut(&id)?.reads.as_deref_mut()
+    }
+
+    /// The push that a waiting plan makes; only `recovery` uses it.
+    pub(in crate::pg) fn push_of(&mut self, id: u64) -> Option<&mut PushJob> {
+        match &mut self.all.get_mut(&id)?.work {
+            Work::Recovery(RecoveryWork::Push(job)) => Some(job),
+            _ => None,
+        }
     }
 
     /// Takes a plan that waits.
@@ -172,9 +184,26 @@ impl Plans {
         &self.cache
     }
 
-    /// States of objects that were read, to be changed.
-    pub(in crate::pg) fn cache_mut(&mut self) -> &mut ContextCache {
-        &mut self.cache
+    /// Keeps the state of an object that was read or written.
+    #[inline]
+    pub(in crate::pg) fn keep_context(&mut self, head: &HObject, state: Rc<ObjectContext>) {
+        self.cache.put(head, state);
+    }
+
+    /// Forgets the state of an object.
+    #[inline]
+    pub(in crate::pg) fn forget_context(&mut self, head: &HObject) {
+        self.cache.remove(head);
+    }
+
+    /// Forgets the states of all objects.
+    pub(in crate::pg) fn forget_contexts(&mut self) {
+        self.cache.clear();
+    }
+
+    /// Sets the most objects whose states are kept.
+    pub(in crate::pg) fn bound_contexts(&mut self, most: usize) {
+        self.cache.bound(most);
     }
 
     /// Takes the request of the running operation, if it is kept with its reply.

@@ -55,7 +55,7 @@ impl Pg {
         op.clear_output();
         (op.outdata, op.out_crc, op.rval) = (data, crc, 0);
         let timing = Timing::new(Kind::Read, req, n, 0);
-        self.journal.info_mut().stats.add(&StatSum { num_rd: 1, num_rd_kb: kib(n), ..StatSum::default() });
+        self.journal.add_stats(&StatSum { num_rd: 1, num_rd_kb: kib(n), ..StatSum::default() });
         let reply = self.build_reply(req, 0, Some((Eversion::default(), before.oi.user_version)), true);
         self.send_after(before.last_write, reply, req.session, timing, turn);
         Some(Verdict::Done)

@@ -424,11 +424,7 @@ impl Pg {
     /// becomes primary. Operations that are in the log by then are answered from it.
     pub(in crate::pg) fn requeue(&mut self) {
         let mut all: VecDeque<Box<OpRequest>> = VecDeque::new();
-        for a in self.journal.actions_mut() {
-            if let Action::Reply(.., req) = a {
-                all.extend(req.take());
-            }
-        }
+        all.extend(self.journal.take_requests(None));
         let waiting = self.recovery.waiting_plans();
         let mut parked: Vec<(u64, Box<OpRequest>)> = Vec::new();
         for p in self.plans.all.values().chain(waiting) {
@@ -445,12 +441,12 @@ impl Pg {
             }
             all.push_back(req);
         }
-        self.mail.held_mut().put_first(all);
+        self.mail.put_first(all);
     }
 
     /// Counts an operation that gets no answer, and tells the host, which holds its share of the session's bytes.
     pub(in crate::pg) fn drop_of(&mut self, session: SessionId, tid: u64, out: &mut Vec<Effect>) {
-        self.report.count().dropped += 1;
+        self.report.count_dropped(1);
         out.push(Effect::Dropped(session, tid));
     }
 
@@ -466,9 +462,16 @@ impl Pg {
         });
     }
 
-    /// Drops all client operations with their locks; clients resend them when the map tells them to. `requeued`:
-    /// [`Pg::requeue`] has collected them.
-    pub(in crate::pg) fn drop_operations(&mut self, requeued: bool, out: &mut Vec<Effect>) {
+    /// Drops all client operations with their locks; clients resend them when the map tells them to.
+    pub(in crate::pg) fn drop_operations(&mut self, out: &mut Vec<Effect>) {
+        self.drop_started(false, out);
+        for req in self.mail.take_held() {
+            self.drop_of(req.session, req.msg.tid, out);
+        }
+    }
+
+    /// Drops the client operations that have begun, with their locks. `requeued`: [`Pg::requeue`] has collected them.
+    pub(in crate::pg) fn drop_started(&mut self, requeued: bool, out: &mut Vec<Effect>) {
         let waiting = self.recovery.take_waiting();
         let mut clients: Vec<Box<OpRequest>> = Vec::new();
         for plan in waiting {
@@ -486,10 +489,10 @@ impl Pg {
             }
         }
         if requeued {
-            self.report.count().dropped += clients.len() as u64;
+            self.report.count_dropped(clients.len() as u64);
             clients.clear();
         }
-        for req in clients.into_iter().chain(self.mail.held_mut().take()) {
+        for req in clients {
             self.drop_of(req.session, req.msg.tid, out);
         }
         self.clear_spaceless();

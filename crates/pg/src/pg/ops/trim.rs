@@ -333,7 +333,7 @@ impl Pg {
             touch: None,
         };
         self.commit_entries(tag, t.ops, &mut [entry], turn.store)?;
-        self.journal.info_mut().stats.add(&t.delta);
+        self.journal.add_stats(&t.delta);
         self.scrub_sees(&head, &t.delta);
         let mut after = t.after;
         after.last_write = self.journal.submitted();

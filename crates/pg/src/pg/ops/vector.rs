@@ -280,7 +280,7 @@ impl Pg {
             let delta = StatSum { num_rd: ctx.delta.num_rd, num_rd_kb: ctx.delta.num_rd_kb, ..StatSum::default() };
             drop(ctx);
             self.give_reads(reads);
-            self.journal.info_mut().stats.add(&delta);
+            self.journal.add_stats(&delta);
             if result >= 0 {
                 self.apply_effects(effects, head, req, user_version, turn);
             }
@@ -427,14 +427,14 @@ impl Pg {
 
     /// Answers a resent write that is in the log; false if it is not.
     fn answer_dup(&mut self, req: &mut OpRequest, reqid: &ReqId, turn: &mut Turn<'_>) -> bool {
-        let Some(d) = self.journal.log_mut().find(reqid) else { return false };
+        let Some(d) = self.journal.find_request(reqid) else { return false };
         let (result, version, user_version) = (d.result, d.version, d.user_version);
         for (i, op) in req.msg.ops.iter_mut().enumerate() {
             let r = d.returns.as_ref().and_then(|r| r.get(i));
             op.rval = r.map_or(0, |r| r.rval);
             op.outdata = r.map_or_else(Bytes::new, |r| r.out.clone());
         }
-        self.report.count().dups += 1;
+        self.report.count_dup();
         let seq = self.commit_of(version);
         let versions = Some((version, user_version));
         self.reply_after(seq, req, result, versions, Kind::Write, turn);

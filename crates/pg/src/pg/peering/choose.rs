@@ -106,7 +106,7 @@ impl Pg {
         // The sender has the map that ended its lead.
         self.peers.granted.remove(&from.osd);
         let back = self.failed_is_back(from);
-        let news = self.journal.info_mut().merge_history(&info.history);
+        let news = self.journal.merge_history(&info.history);
         // The sender dropped `Activate`, since its map was newer.
         let again = self.peers.members.get(&from).filter(|_| absent).and_then(|m| m.activate.clone());
         if let Some(encoded) = again {
@@ -442,7 +442,7 @@ impl Pg {
         if !self.enough() {
             tracing::info!(pg = %self.env.spg(), "PG is peered, but has too few copies to serve");
             self.life.enter(State::Peered);
-            self.report.stamps_mut().changed(turn.now);
+            self.report.state_changed(turn.now);
             if self.is_coded() {
                 self.rewind_strays(turn);
             }
@@ -452,7 +452,7 @@ impl Pg {
             return self.start_work(Work::Peering(PeeringWork::SaveStart), None, turn);
         }
         if !self.peers.members.is_empty() {
-            note_start(self.journal.info_mut());
+            self.journal.note_start();
             self.start_work(Work::Life(LifeWork::SaveInfo), None, turn);
             if self.has_failed() {
                 return;
@@ -479,11 +479,11 @@ impl Pg {
         if self.maps.newest().is_some_and(|m| m.premerge(self.env.spg().pg)) {
             tracing::debug!(pg = %self.env.spg(), epoch = %self.epoch(), "the PG serves nothing until its merge");
             self.life.enter(State::Quiesced);
-            self.report.stamps_mut().changed(turn.now);
+            self.report.state_changed(turn.now);
             return self.retry_held(turn);
         }
         self.life.enter(State::Active);
-        self.report.stamps_mut().activated(turn.now);
+        self.report.became_active(turn.now);
         if self.is_coded() {
             self.rewind_strays(turn);
         }
@@ -501,11 +501,4 @@ impl Pg {
             self.send_reliably(o, &b);
         }
     }
-}
-
-/// Notes in the history that the present interval has started.
-pub(in crate::pg) fn note_start(info: &mut PgInfo) {
-    let h = &mut info.history;
-    h.last_epoch_started = info.last_epoch_started;
-    h.last_interval_started = h.same_interval_since;
 }

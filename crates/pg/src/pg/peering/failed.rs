@@ -68,7 +68,7 @@ impl Pg {
         if !self.is_frozen() {
             self.stay("the copy failed");
         }
-        self.drop_operations(false, out);
+        self.drop_operations(out);
         self.drop_actions(out);
         self.mail.drop_peers();
         self.forget_copies();
@@ -187,9 +187,7 @@ impl Pg {
         tracing::error!(pg = %self.env.spg(), %from, errno = name, "a copy failed; the PG goes on without it");
         self.peers.known.remove(&from);
         self.ask_others();
-        for p in self.recovery.pulls_mut().values_mut().filter(|p| p.source == Some(from)) {
-            p.ask_another();
-        }
+        self.recovery.ask_others_than(from);
         self.life.drop_target(from);
         match self.life.state() {
             State::GetInfo | State::Down(_) | State::Inactive(_) if self.unservable().is_none() => {

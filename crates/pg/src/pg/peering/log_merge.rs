@@ -198,19 +198,16 @@ impl Pg {
         }
         self.commit_with_info(tag, info, ops, store)?;
         if m.reset {
-            *self.journal.log_mut() = crate::log::PgLog::behind(m.since);
-            self.recovery.missing_mut().clear();
+            self.journal.set_log(crate::log::PgLog::behind(m.since));
+            self.recovery.lacks_nothing();
         } else if let Some(to) = rewind {
-            self.journal.log_mut().rewind(to);
+            self.journal.rewind_log(to);
         }
         if let Some(to) = rewind {
             self.kept_rewind(to);
         }
-        self.journal.log_mut().count_anew();
-        for (e, _) in new {
-            self.journal.log_mut().push(e.dup());
-        }
-        self.recovery.missing_mut().extend(missing);
+        self.journal.extend_log(new.iter().map(|(e, _)| e.dup()));
+        self.recovery.lacks(missing);
         Ok(rest)
     }
 

@@ -220,15 +220,7 @@ impl Pg {
         if self.peers.is_member() {
             return false;
         }
-        match self.recovery.pulls_mut().get_mut(head) {
-            None => true,
-            Some(p) if p.taken.is_some_and(|t| t.2) => true,
-            Some(p) if n == 0 => {
-                p.taken = Some((from, push, false));
-                false
-            }
-            Some(p) => p.taken != Some((from, push, false)),
-        }
+        !self.recovery.takes_part(from, push, n, head)
     }
 
     /// Applies a write, given by its number and the time of its receipt.
@@ -281,15 +273,15 @@ impl Pg {
             }
             r => r?,
         }
-        self.recovery.missing_mut().extend(grown);
-        self.journal.info_mut().stats.add(&delta);
+        self.recovery.lacks(grown);
+        self.journal.add_stats(&delta);
         self.note_entries(seq, &entries);
         let follower = self.peers.follower.as_mut();
         debug_assert!(follower.is_some(), "only members get writes, and these end with the interval");
         let mut unstable = follower.filter(|_| seq > self.peers.told_stable).map(|f| &mut f.unstable);
         for e in entries {
             let head = HObject { snap: SnapId::HEAD, ..e.soid };
-            self.plans.cache_mut().remove(&head);
+            self.plans.forget_context(&head);
             if let Some(unstable) = &mut unstable {
                 unstable.insert(head, seq);
             }
@@ -393,14 +385,13 @@ impl Pg {
         let started = self.peers.serves || matches!(self.life.state(), State::Active | State::Quiesced);
         if self.is_coded() && last && !started {
             // Other shards may rewind to a version before that of this object.
-            self.journal.info_mut().undo_floor = self.journal.info().last_update;
-            self.journal.info_changed();
+            self.journal.raise_undo_floor();
         }
         self.commit_pushed(id, all, store)?;
-        if let (true, Some(p)) = (last, self.recovery.pulls_mut().get_mut(head)) {
-            p.taken = Some((from, push, true));
+        if last {
+            self.recovery.took_last(from, push, head);
         }
-        self.plans.cache_mut().remove(head);
+        self.plans.forget_context(head);
         self.on_durable(Action::Recovery(RecoveryAction::PushDurable {
             from,
             id: push,
@@ -413,11 +404,10 @@ impl Pg {
     }
 
     fn apply_backfilled(&mut self, id: u64, upto: &HObject, store: &mut dyn ObjectStore) -> Step<()> {
-        let before = std::mem::replace(&mut self.journal.info_mut().last_backfill, upto.clone());
-        self.journal.info_changed();
+        let before = self.journal.set_backfill_bound(upto.clone());
         let r = self.commit_alone(self.tag(id), Vec::new(), store);
         if r.is_err() {
-            self.journal.info_mut().last_backfill = before;
+            self.journal.set_backfill_bound(before);
         } else if upto.max {
             tracing::info!(pg = %self.env.spg(), "backfill is complete");
         }
@@ -451,7 +441,7 @@ impl Pg {
         let lane = if background { Lane::Background(Class::Recovery) } else { Lane::Data };
         self.send_on(lane, from, Body::PushAck { id, n }.encode());
         if last {
-            self.recovery.missing_mut().remove(head);
+            self.recovery.has(head);
             if self.is_primary() {
                 self.pulled(head, turn);
             }

@@ -26,7 +26,7 @@ use crate::info::PgInfo;
 use crate::interval::Prior;
 use crate::pace::Applying;
 use crate::per_peer::{PerOsd, PerPeer};
-use crate::pg::backend::Unacked;
+use crate::pg::backend::{Sent, Unacked};
 use crate::pg::recovery::backfill::Backfill;
 use crate::pg::recovery::incoming::Incoming;
 use crate::pg::rest::{queue, tree};
@@ -41,7 +41,7 @@ use resend::Again;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use store::Op;
 
-/// A copy that gets every write of the interval.
+/// A copy that gets every write of the interval. A record: `Peers` alone changes it.
 #[derive(Debug, Default)]
 pub(in crate::pg) struct Member {
     /// The encoded `Activate`, until it is answered.
@@ -286,9 +286,92 @@ impl Peers {
         &self.members
     }
 
-    /// The members of the acting set, to be changed.
-    pub(in crate::pg) fn members_mut(&mut self) -> &mut PerPeer<Member> {
-        &mut self.members
+    /// Notes that a member was sent all writes up to `seq`.
+    #[inline]
+    pub(in crate::pg) fn sent(&mut self, to: PeerId, seq: u64) {
+        if let Some(m) = self.members.get_mut(&to) {
+            m.sent = seq;
+        }
+    }
+
+    /// Adds a deferred message for a member to the newest write. False if the write has no messages of that kind.
+    pub(in crate::pg) fn sent_deferred(&mut self, to: PeerId, message: (Bytes, Bytes)) -> bool {
+        let last = self.unacked.back_mut().map(|u| &mut u.full);
+        let Some(Sent::Each(all)) = last else { return false };
+        all.push((to, message));
+        self.sent(to, self.seq);
+        true
+    }
+
+    /// The members that get only the record of a write to the object: backfill sends it later. It counts as different
+    /// there.
+    pub(in crate::pg) fn not_filled(&mut self, soid: &HObject) -> Vec<PeerId> {
+        let mut all = Vec::new();
+        for (o, m) in self.members.iter_mut() {
+            if let Some(b) = &mut m.backfill
+                && !b.takes_write(&soid.head())
+            {
+                all.push(*o);
+            }
+        }
+        all
+    }
+
+    /// The progress of the backfill of a member; only `recovery` can use its fields.
+    pub(in crate::pg) fn backfill_of(&mut self, p: PeerId) -> Option<&mut Backfill> {
+        self.members.get_mut(&p)?.backfill.as_deref_mut()
+    }
+
+    /// Notes that backfill has filled a member.
+    pub(in crate::pg) fn is_filled(&mut self, p: PeerId) {
+        if let Some(m) = self.members.get_mut(&p) {
+            m.backfill = None;
+        }
+    }
+
+    /// Notes that a member has an object, by a push.
+    pub(in crate::pg) fn member_has(&mut self, p: PeerId, head: &HObject) {
+        if let Some(m) = self.members.get_mut(&p) {
+            m.missing.remove(head);
+            if let Some(b) = &mut m.backfill {
+                b.pushed(head);
+            }
+        }
+    }
+
+    /// Notes that a member lacks objects.
+    pub(in crate::pg) fn member_lacks(&mut self, p: PeerId, objects: impl IntoIterator<Item = (HObject, Eversion)>) {
+        if let Some(m) = self.members.get_mut(&p) {
+            m.missing.extend(objects);
+        }
+    }
+
+    /// Notes that all members lack an object, except those that backfill has not filled up to it.
+    pub(in crate::pg) fn all_lack(&mut self, head: &HObject, version: Eversion) {
+        for m in self.members.values_mut() {
+            if m.backfill.as_ref().is_none_or(|b| head <= b.upto()) {
+                m.missing.insert(head.clone(), version);
+            }
+        }
+    }
+
+    /// Takes a member's acknowledgement of all writes up to `seq`, and gives `each` the time of sending of those that it
+    /// had not acknowledged. `None` if the copy is no member; else the bytes of these writes, if writes are sent to it
+    /// again.
+    #[inline]
+    pub(in crate::pg) fn take_ack(&mut self, from: PeerId, seq: u64, each: impl Fn(Mono)) -> Option<Option<usize>> {
+        let m = self.members.get_mut(&from)?;
+        let before = m.acked;
+        m.acked = before.max(seq.min(m.sent));
+        let (acked, mut again) = (m.acked, m.again.is_some().then_some(0));
+        for u in self.unacked.iter_mut().skip_while(|u| u.seq <= before).take_while(|u| u.seq <= acked) {
+            if let Some(bytes) = &mut again {
+                *bytes += u.bytes(from);
+            }
+            u.full.has(from);
+            each(u.sent);
+        }
+        Some(again)
     }
 
     /// Infos of the other copies; `None`: the copy does not exist, or its info is no longer needed.
@@ -333,9 +416,10 @@ impl Peers {
         &self.unacked
     }
 
-    /// Writes that some member has not acknowledged, to be changed.
-    pub(in crate::pg) fn unacked_mut(&mut self) -> &mut VecDeque<Unacked> {
-        &mut self.unacked
+    /// Notes a write that was sent to members.
+    #[inline]
+    pub(in crate::pg) fn await_ack(&mut self, write: Unacked) {
+        self.unacked.push_back(write);
     }
 
     /// Drops the writes that all members have acknowledged.
@@ -356,9 +440,9 @@ impl Peers {
         &self.granted
     }
 
-    /// Primaries of older intervals that may still rely on leases, to be added to.
-    pub(in crate::pg) fn granted_mut(&mut self) -> &mut PerOsd<Mono> {
-        &mut self.granted
+    /// Notes that a primary of an older interval may rely on leases until then.
+    pub(in crate::pg) fn may_serve(&mut self, o: OsdId, until: Mono) {
+        self.granted.raise(o, until);
     }
 
     /// Sets the primaries of older intervals that may still rely on leases.

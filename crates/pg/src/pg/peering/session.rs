@@ -316,7 +316,7 @@ impl Pg {
         self.env.meter().replication.pushes_in.add(1);
         self.env.meter().replication.push_bytes_in.add(bytes as u64);
         if leads {
-            self.report.count().recovered_bytes += bytes as u64;
+            self.report.count_recovered(bytes as u64, 0);
             self.env.meter().replication.recovered_bytes.add(bytes as u64);
         }
     }
@@ -393,9 +393,9 @@ impl Pg {
         if self.understands(self.primary(), PeerFeatures::STARTS) {
             self.peers.granted.clear();
         }
-        self.journal.info_mut().merge_history(history);
+        self.journal.merge_history(history);
         if clean {
-            self.journal.info_mut().past.clear();
+            self.journal.forget_past();
         }
         self.start_work(Work::Life(LifeWork::SaveInfo), None, turn);
     }

@@ -153,14 +153,8 @@ impl Pg {
         }
         self.notify_ready();
         let (epoch, whole) = (self.epoch(), self.has_all_copies());
-        let info = self.journal.info_mut();
-        let h = &mut info.history;
-        let known = h.last_epoch_clean >= h.same_interval_since && info.past.is_empty();
         // With fewer copies than wanted the PG is not clean, and the maps since it last was are kept.
-        if whole && !known {
-            h.last_epoch_clean = epoch;
-            h.last_interval_clean = h.same_interval_since;
-            info.past.clear();
+        if whole && self.journal.note_clean(epoch) {
             self.share_history(true);
             self.start_work(Work::Life(LifeWork::SaveInfo), None, turn);
         }
@@ -199,15 +193,7 @@ impl Pg {
         let open = |p: &PastInterval| p.is_unknown() && counts(p);
         let others = self.peers.known.iter().filter_map(|(_, k)| k.as_deref());
         let Some(theirs) = others.map(|i| &i.past).find(|past| !past.iter().any(open)).cloned() else { return false };
-        let past = &mut self.journal.info_mut().past;
-        past.retain(|p| !p.is_unknown());
-        for p in theirs.into_iter().filter(counts) {
-            if !past.iter().any(|q| q.first == p.first) {
-                past.push(p);
-            }
-        }
-        past.sort_by_key(|p| p.first);
-        self.journal.info_changed();
+        self.journal.fill_gaps(theirs.into_iter().filter(counts));
         true
     }
 }

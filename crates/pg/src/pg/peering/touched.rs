@@ -22,7 +22,6 @@ use crate::pg::backend::ec::spare::Touched;
 use crate::pg::journal::action::Action;
 use crate::pg::journal::action::PeeringAction;
 use crate::pg::ops::plan::Verdict;
-use crate::pg::peering::choose::note_start;
 use crate::pg::{Pg, State, Turn};
 use crate::shards::{PeerId, ShardSet};
 use base::errno::EIO;
@@ -57,7 +56,7 @@ impl Pg {
     /// dropped. So an interval whose start its primary has not stored did not serve ([`never_started`]).
     pub(in crate::pg) fn run_save_start(&mut self, id: u64, turn: &mut Turn<'_>) -> Verdict {
         let mut info = self.journal.info().clone();
-        note_start(&mut info);
+        info.note_start();
         match self.commit_with_info(self.tag(id), info, Vec::new(), turn.store) {
             Ok(()) => {
                 self.on_durable(Action::Peering(PeeringAction::StartSaved(self.life.generation())));

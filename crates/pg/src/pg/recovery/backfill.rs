@@ -288,7 +288,7 @@ impl Pg {
         if self.range_settles(o) {
             return;
         }
-        let Some(b) = self.peers.members_mut().get_mut(&o).and_then(|m| m.backfill.as_mut()) else { return };
+        let Some(b) = self.peers.backfill_of(o) else { return };
         let (end, todo, pushing) = match &mut b.range {
             Range::Next => {
                 if self.env.pacer().take(class, BACKFILL_RANGE_COST, self.env.index(), turn.now.mono) {
@@ -307,9 +307,7 @@ impl Pg {
             self.send_reliably(o, &Body::Backfilled { upto: end });
             if done {
                 tracing::info!(pg = %self.env.spg(), target = %o, "backfill is complete");
-                if let Some(m) = self.peers.members_mut().get_mut(&o) {
-                    m.backfill = None;
-                }
+                self.peers.is_filled(o);
             } else {
                 self.pump_target(o, turn);
             }
@@ -327,7 +325,7 @@ impl Pg {
         }
         for h in start {
             if !self.start_push(o, h.clone(), None, turn)
-                && let Some(b) = self.peers.members_mut().get_mut(&o).and_then(|m| m.backfill.as_mut())
+                && let Some(b) = self.peers.backfill_of(o)
             {
                 b.put_back(&h);
             }
@@ -338,7 +336,7 @@ impl Pg {
     /// of which the target has only the record.
     fn range_settles(&mut self, o: PeerId) -> bool {
         let seq = self.peers.seq();
-        let Some(b) = self.peers.members_mut().get_mut(&o).and_then(|m| m.backfill.as_mut()) else { return false };
+        let Some(b) = self.peers.backfill_of(o) else { return false };
         let Range::Filling { end, todo, pushing, settles } = &mut b.range else { return false };
         if !todo.is_empty() || !pushing.is_empty() {
             return false;
@@ -354,7 +352,7 @@ impl Pg {
         // Objects written since the range began are compared again in any case.
         match self.digests(id, &upto, &HObject::max(), self.env.reserver().backfill_range(), turn.store) {
             Ok((found, end)) => {
-                if let Some(b) = self.peers.members_mut().get_mut(&o).and_then(|m| m.backfill.as_mut()) {
+                if let Some(b) = self.peers.backfill_of(o) {
                     b.listed(found.into_iter().collect(), end.clone());
                     self.send_to(o, &Body::Scan { begin: upto, end });
                 }
@@ -389,7 +387,7 @@ impl Pg {
         upto: HObject,
         objects: Vec<(HObject, u64)>,
     ) {
-        let Some(b) = self.peers.members_mut().get_mut(&from).and_then(|m| m.backfill.as_mut()) else { return };
+        let Some(b) = self.peers.backfill_of(from) else { return };
         b.answered(begin, upto, objects);
     }
 

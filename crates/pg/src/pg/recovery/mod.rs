@@ -24,6 +24,7 @@ pub(in crate::pg) mod urgent;
 use crate::pg::ops::plan::Plan;
 use crate::pg::rest::{list, tree};
 use crate::pg::seldom::Seldom;
+use crate::shards::PeerId;
 use base::{Eversion, HObject, Mono};
 use pull::PullJob;
 use push::Pushing;
@@ -80,9 +81,20 @@ impl Recovery {
         &self.missing
     }
 
-    /// Objects that this copy lacks, to be changed as the stored ones are.
-    pub(in crate::pg) fn missing_mut(&mut self) -> &mut BTreeMap<HObject, Eversion> {
-        &mut self.missing
+    /// Notes objects that this copy lacks, as they are stored.
+    #[inline]
+    pub(in crate::pg) fn lacks(&mut self, objects: impl IntoIterator<Item = (HObject, Eversion)>) {
+        self.missing.extend(objects);
+    }
+
+    /// Notes that this copy has an object now, as it is stored.
+    pub(in crate::pg) fn has(&mut self, head: &HObject) {
+        self.missing.remove(head);
+    }
+
+    /// Notes that this copy lacks no object, as it is stored.
+    pub(in crate::pg) fn lacks_nothing(&mut self) {
+        self.missing.clear();
     }
 
     /// Sets the objects that this copy lacks, as they are stored.
@@ -110,9 +122,32 @@ impl Recovery {
         &self.pulls
     }
 
-    /// Pulls in progress, to be changed.
-    pub(in crate::pg) fn pulls_mut(&mut self) -> &mut BTreeMap<HObject, PullJob> {
-        &mut self.pulls
+    /// Asks other copies for the objects that are being pulled from a copy that failed.
+    pub(in crate::pg) fn ask_others_than(&mut self, failed: PeerId) {
+        for p in self.pulls.values_mut().filter(|p| p.source == Some(failed)) {
+            p.ask_another();
+        }
+    }
+
+    /// True if a part of a pulled object is to be applied. The first part of a push decides for it, until the last part
+    /// of one was taken.
+    pub(in crate::pg) fn takes_part(&mut self, from: PeerId, push: u64, n: u32, head: &HObject) -> bool {
+        match self.pulls.get_mut(head) {
+            None => false,
+            Some(p) if p.taken.is_some_and(|t| t.2) => false,
+            Some(p) if n == 0 => {
+                p.taken = Some((from, push, false));
+                true
+            }
+            Some(p) => p.taken == Some((from, push, false)),
+        }
+    }
+
+    /// Notes that the last part of a push was taken.
+    pub(in crate::pg) fn took_last(&mut self, from: PeerId, push: u64, head: &HObject) {
+        if let Some(p) = self.pulls.get_mut(head) {
+            p.taken = Some((from, push, true));
+        }
     }
 
     /// Pushes in progress, by plan.

@@ -169,7 +169,7 @@ impl Pg {
 
     /// Notes that an object was recovered on this copy.
     pub(in crate::pg) fn pulled(&mut self, head: &HObject, turn: &mut Turn<'_>) {
-        self.report.count().recovered_objects += 1;
+        self.report.count_recovered_object();
         self.env.meter().replication.recovered.add(1);
         self.recovery.pulls.remove(head);
         self.recovery.unfound.remove(head);

@@ -165,7 +165,7 @@ impl Pg {
     }
 
     pub(in crate::pg) fn take_push_ack(&mut self, from: PeerId, id: u64, n: u32) {
-        if let Some(Work::Recovery(RecoveryWork::Push(j))) = self.plans.get_mut(id).map(|p| &mut p.work)
+        if let Some(j) = self.plans.push_of(id)
             && j.to == from
             && j.n == n
             && j.sent.is_some()
@@ -179,7 +179,7 @@ impl Pg {
     /// Handles the receiver's answer that it can't use a part: the push begins anew, or ends because the object is not
     /// wanted there.
     pub(in crate::pg) fn push_refused(&mut self, from: PeerId, id: u64, n: u32, again: bool) {
-        if let Some(Work::Recovery(RecoveryWork::Push(j))) = self.plans.get_mut(id).map(|p| &mut p.work)
+        if let Some(j) = self.plans.push_of(id)
             && j.to == from
             && j.n == n
             && j.sent.is_some()
@@ -258,16 +258,11 @@ impl Pg {
         let (to, head) = (job.to, job.head.clone());
         self.recovery.pushes.remove(&id);
         if job.need.is_none() {
-            self.report.count().recovered_objects += 1;
+            self.report.count_recovered_object();
             self.env.meter().replication.recovered.add(1);
         }
         // At once: the next plan on the object may write it, and that write must reach the member.
-        if let Some(m) = self.peers.members_mut().get_mut(&to) {
-            m.missing.remove(&head);
-            if let Some(b) = &mut m.backfill {
-                b.pushed(&head);
-            }
-        }
+        self.peers.member_has(to, &head);
         self.recovery.pushed.push(head);
     }
 
@@ -283,8 +278,7 @@ impl Pg {
         }
         self.env.meter().replication.pushed(part.1.len(), job.need.is_none());
         if job.need.is_none() {
-            self.report.count().recovered_bytes += part.1.len() as u64;
-            self.report.count().recovered_keys += std::mem::take(&mut job.keys);
+            self.report.count_recovered(part.1.len() as u64, std::mem::take(&mut job.keys));
         }
         let (to, urgent) = (job.to, job.urgent || self.recovery.urgent.contains(&job.head));
         let lane = if urgent { Lane::Data } else { Lane::Background(self.recovery_class()) };

@@ -335,7 +335,7 @@ impl Pg {
         if let Some(bare) = bare {
             self.share_write(Some(head), Sent::Same(bare, None), None, &records, None);
         }
-        self.journal.info_mut().stats.add(&delta);
+        self.journal.add_stats(&delta);
         if hopeless && let Some(d) = self.recovery.damage.used() {
             d.hopeless.remove(head);
         }
@@ -363,12 +363,8 @@ impl Pg {
 
     /// Takes up the logged loss of an object: it is missing at all members, and here if another copy has it.
     fn note_loss(&mut self, head: &HObject, version: Eversion, elsewhere: Option<PeerId>) {
-        self.plans.cache_mut().remove(head);
-        for m in self.peers.members_mut().values_mut() {
-            if m.backfill.as_ref().is_none_or(|b| head <= b.upto()) {
-                m.missing.insert(head.clone(), version);
-            }
-        }
+        self.plans.forget_context(head);
+        self.peers.all_lack(head, version);
         self.recovery.unfound.remove(head);
         self.recovery.pulls.remove(head);
         match elsewhere {

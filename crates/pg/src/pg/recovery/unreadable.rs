@@ -80,7 +80,7 @@ impl Pg {
 
     /// Marks the object as missing on this copy.
     pub(in crate::pg) fn lose(&mut self, head: &HObject, turn: &mut Turn<'_>) {
-        self.plans.cache_mut().remove(head);
+        self.plans.forget_context(head);
         if self.recovery.missing.contains_key(head) {
             return;
         }
@@ -166,7 +166,7 @@ impl Pg {
         if self.is_coded() {
             return self.rebuild_failed(to, head);
         }
-        if let Some(b) = self.peers.members_mut().get_mut(&to).and_then(|m| m.backfill.as_mut()) {
+        if let Some(b) = self.peers.backfill_of(to) {
             b.put_back(head);
         }
         if !self.recovery.damage.hopeless.contains(head) {
@@ -185,7 +185,7 @@ impl Pg {
         );
         tracing::error!("{text}");
         out.push(Effect::Log(LogLevel::Error, text));
-        if let Some(b) = self.peers.members_mut().get_mut(&to).and_then(|m| m.backfill.as_mut()) {
+        if let Some(b) = self.peers.backfill_of(to) {
             b.put_back(head);
         }
         self.recovery.damage.too_large.insert((head.clone(), to));
@@ -202,7 +202,7 @@ impl Pg {
             self.note_unfound(head.clone());
             return;
         }
-        if let Some(b) = self.peers.members_mut().get_mut(&to).and_then(|m| m.backfill.as_mut()) {
+        if let Some(b) = self.peers.backfill_of(to) {
             b.put_back(head);
         }
         self.recovery.damage.hopeless.insert(head.clone());
@@ -211,7 +211,7 @@ impl Pg {
     /// Handles a member's report that it has log records of writes, but not the objects, since its stored data is
     /// unreadable.
     pub(in crate::pg) fn members_lost(&mut self, from: PeerId, objects: Vec<(HObject, Eversion)>, now: Now) {
-        let Some(m) = self.peers.members_mut().get_mut(&from) else { return };
+        let Some(m) = self.peers.members().get(&from) else { return };
         // A member says each object once; one that says it again gets no second line.
         let new = objects.iter().filter(|(h, _)| !m.missing.contains_key(h));
         let (count, first) = (new.clone().count(), new.map(|(h, _)| h).next());
@@ -221,12 +221,12 @@ impl Pg {
             let text = format!("{spg} {head}{more}: unreadable on {}; recovering it there", from.osd);
             self.mail.post(Effect::Log(LogLevel::Error, text));
         }
-        for (head, need) in objects {
+        for (head, _) in &objects {
             tracing::warn!(pg = %self.env.spg(), object = %head, %from, "object is unreadable on a member; it will be recovered there");
-            m.missing.insert(head, need);
         }
+        self.peers.member_lacks(from, objects);
         self.peers.needs_recovery();
-        self.report.stamps_mut().changed(now);
+        self.report.state_changed(now);
     }
 
     /// Handles an unreadable object that no client's operation met. The primary recovers it if another copy has it; a
@@ -294,10 +294,8 @@ impl Pg {
 
     /// Notes that a member lacks an object that it was thought to have; recovery pushes it.
     pub(in crate::pg) fn member_lacks(&mut self, from: PeerId, head: &HObject, need: Eversion) {
-        if let Some(m) = self.peers.members_mut().get_mut(&from)
-            && m.backfill.is_none()
-        {
-            m.missing.insert(head.clone(), need);
+        if self.peers.members().get(&from).is_some_and(|m| m.backfill.is_none()) {
+            self.peers.member_lacks(from, [(head.clone(), need)]);
         }
     }
 }

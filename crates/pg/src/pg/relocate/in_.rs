@@ -128,7 +128,7 @@ impl Pg {
         let made = self.relocate.arrive.take().is_some_and(|a| a.made);
         self.life.enter(State::Deleted);
         self.maps.take_kept();
-        self.drop_operations(false, out);
+        self.drop_operations(out);
         self.mail.post(Effect::Move(Box::new(Move::Left { made })));
     }
 

@@ -362,7 +362,7 @@ impl Pg {
             Move::Flushed => {
                 let kept = self.relocate.depart.take().map(|d| d.late).unwrap_or_default();
                 // Operations that were held before the move come first.
-                let late = self.mail.held_mut().take().into_iter().map(Late::Op).chain(kept).collect();
+                let late = self.mail.take_held().into_iter().map(Late::Op).chain(kept).collect();
                 turn.out.push(Effect::Move(Box::new(Move::Late(late))));
                 self.life.enter(State::Deleted);
                 turn.out.push(Effect::Move(Box::new(Move::Left { made: true })));

@@ -16,7 +16,6 @@ use crate::exec::{Step, Stop};
 use crate::limits::{PUSH_BYTES, PUSH_OMAP_ENTRIES, PUSH_READ};
 use crate::map::MapView;
 use crate::merge_msg::{MergeMsg, SourceState};
-use crate::pg::backend::ec::kept::Kept;
 use crate::pg::journal::action::ResizeAction;
 use crate::pg::ops::plan::Stage;
 use crate::pg::ops::plan::{Plan, Verdict};
@@ -99,7 +98,7 @@ impl Pg {
         self.close_collection(State::Leaving, false, turn);
         // Clients with older maps send to the target when they see this map. Operations under newer maps are held by
         // the host.
-        for req in self.mail.held_mut().take() {
+        for req in self.mail.take_held() {
             self.drop_of(req.session, req.msg.tid, turn.out);
         }
         self.drop_actions(turn.out);
@@ -141,7 +140,7 @@ impl Pg {
         let mut ops = self.forget_aside();
         ops.push(Op::DropKept { cid, to });
         self.commit_alone(self.tag(id), ops, store)?;
-        *self.ec.kept_mut() = Kept::default();
+        self.ec.forget_undo();
         Ok(true)
     }
 

@@ -25,7 +25,6 @@ use crate::log::{LogEntry, PgLog};
 use crate::map::MapView;
 use crate::merge_msg::{MergeMsg, SourceState};
 use crate::object::own_objects;
-use crate::pg::backend::ec::kept::Kept;
 use crate::pg::journal::action::Action;
 use crate::pg::journal::action::ResizeAction;
 use crate::pg::keys::set_missing;
@@ -396,10 +395,8 @@ impl Pg {
                 }
                 Err(e) => return Err(e),
                 Ok(()) => {
-                    if let Some(k) = self.ec.kept_if_used() {
-                        *k = Kept::default();
-                    }
-                    *self.journal.log_mut() = log;
+                    self.ec.forget_undo();
+                    self.journal.set_log(log);
                     self.recovery.set_missing(missing);
                     self.resize.bits = bits;
                     return Ok(());
@@ -412,7 +409,7 @@ impl Pg {
     fn take_grants(&mut self) {
         for h in self.resize.merges.states.values().flatten() {
             for (o, until) in h.granted.iter() {
-                self.peers.granted_mut().raise(*o, *until);
+                self.peers.may_serve(*o, *until);
             }
         }
     }
@@ -435,11 +432,9 @@ impl Pg {
         let mut ops = self.forget_aside();
         ops.extend([clear, merge, Op::LogRewind { cid, to: Eversion::default() }]);
         self.commit_with_info(tag, info, ops, store)?;
-        if let Some(k) = self.ec.kept_if_used() {
-            *k = Kept::default();
-        }
-        *self.journal.log_mut() = PgLog::default();
-        self.recovery.missing_mut().clear();
+        self.ec.forget_undo();
+        self.journal.set_log(PgLog::default());
+        self.recovery.lacks_nothing();
         Ok(())
     }
 

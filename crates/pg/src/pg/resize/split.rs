@@ -131,7 +131,7 @@ impl Pg {
         self.recovery.set_missing(missing);
         self.peers.set_granted(granted);
         if !aside.is_empty() {
-            self.ec.kept_mut().set_aside(aside);
+            self.ec.set_aside(aside);
         }
         self.journal.info_changed();
         self.journal.await_parent();
@@ -438,12 +438,11 @@ impl Pg {
         for (i, (p, mut info)) in parts.into_iter().zip(infos).enumerate() {
             if i == own {
                 if !self.is_coded() {
-                    *self.journal.log_mut() = p.log;
+                    self.journal.set_log(p.log);
                 }
                 self.recovery.set_missing(p.missing);
                 self.resize.bits = p.bits;
-                self.journal.info_mut().stats = rest.0;
-                self.journal.info_mut().stats.estimated = 1;
+                self.journal.estimate_stats(rest.0);
                 break;
             }
             let (objects, bytes) = usage.get(i).copied().unwrap_or_default();
@@ -452,7 +451,7 @@ impl Pg {
             rest.1 -= bytes;
             let granted = self.peers.granted().clone();
             let (cid, log, missing) = (p.cid, p.log, p.missing);
-            let aside = self.ec.kept_if_used().map(|k| k.give(|o| o.bitwise_key() >= p.first)).unwrap_or_default();
+            let aside = self.ec.give_aside(|o| o.bitwise_key() >= p.first);
             born.push((p.spg, Some(Box::new(Child { cid, info, log, missing, granted, aside }))));
         }
         born

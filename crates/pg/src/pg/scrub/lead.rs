@@ -181,7 +181,7 @@ impl Pg {
         run.n = 0;
         self.scrub.interval.found = None;
         self.scrub.wanted = None;
-        self.report.stamps_mut().changed(now);
+        self.report.state_changed(now);
         self.scrub_log(LogLevel::Debug, &format!("{} starts", what.word()));
     }
 

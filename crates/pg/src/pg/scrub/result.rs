@@ -110,15 +110,9 @@ impl Pg {
         let (shallow, deep) = if all_fixed { (0, 0) } else { (run.tally.shallow, run.tally.deep) };
         let (recheck, large) = (run.recheck, run.tally.large_omap);
         self.scrub.interval.found = Some(Box::new(std::mem::take(&mut run.tally.found)));
-        let s = &mut self.journal.info_mut().stats;
-        s.num_shallow_scrub_errors = shallow;
-        let remaining = if what.deep { 0 } else { s.num_deep_scrub_errors };
-        if what.deep {
-            s.num_deep_scrub_errors = deep;
-            s.num_large_omap_objects = large;
-        }
-        s.num_objects_repaired += copies as i64;
-        self.set_scrubbed(what, shallow + deep == 0, now);
+        let remaining = if what.deep { 0 } else { self.journal.info().stats.num_deep_scrub_errors };
+        self.journal.set_scrub_errors(shallow, what.deep.then_some((deep, large)), copies as i64);
+        self.journal.scrubbed(what.deep, shallow + deep == 0, now.wall);
         let mut text = format!("{} ", what.word());
         if errors > 0 {
             text += &format!("{errors} errors");
@@ -137,7 +131,7 @@ impl Pg {
         sc.recheck = repair && copies > 0 && !all_fixed;
         self.report_scrubbed(delta);
         self.journal.info_changed();
-        self.report.stamps_mut().changed(now);
+        self.report.state_changed(now);
         if copies == 0 {
             return self.end_scrub(false, now);
         }
@@ -166,7 +160,7 @@ impl Pg {
             delta.num_bytes = sums.num_bytes - have.num_bytes;
             delta.estimated = -have.estimated;
         }
-        self.journal.info_mut().stats.add(&delta);
+        self.journal.add_stats(&delta);
         if !counted || estimated {
             return Some((delta, 0));
         }
@@ -183,22 +177,6 @@ impl Pg {
         );
         self.scrub_log(LogLevel::Error, &text);
         Some((delta, i64::from(what.repair)))
-    }
-
-    /// Notes the scrub in the history; `clean`: it leaves no error.
-    fn set_scrubbed(&mut self, what: ScrubRequest, clean: bool, now: Now) {
-        let version = self.journal.info().last_update;
-        let h = &mut self.journal.info_mut().history;
-        let before = h.last_scrub_stamp;
-        h.last_scrub = version;
-        h.last_scrub_stamp = now.wall.max(before);
-        if what.deep {
-            h.last_deep_scrub = version;
-            h.last_deep_scrub_stamp = h.last_scrub_stamp;
-        }
-        if clean {
-            h.last_clean_scrub_stamp = h.last_scrub_stamp;
-        }
     }
 
     /// Tells the members the result of the scrub.
@@ -233,14 +211,12 @@ impl Pg {
     pub(super) fn lacked(&mut self, now: Now) {
         let Some(run) = &mut self.scrub.interval.run else { return unreached("a scrub is in progress") };
         for (o, lack) in std::mem::take(&mut run.tally.lack) {
-            if let Some(m) = self.peers.members_mut().get_mut(&o) {
-                m.missing.extend(lack);
-            }
+            self.peers.member_lacks(o, lack);
         }
         self.scrub.interval.repairing = true;
         self.scrub.interval.kick = true;
         self.peers.needs_recovery();
-        self.report.stamps_mut().changed(now);
+        self.report.state_changed(now);
         self.end_scrub(false, now);
     }
 
@@ -266,7 +242,7 @@ impl Pg {
         for o in members {
             self.send_encoded(o, m.clone());
         }
-        self.report.stamps_mut().changed(now);
+        self.report.state_changed(now);
         if again && run.what.required {
             self.want_scrub(run.what);
             self.scrub.interval.recheck |= run.recheck;

@@ -114,13 +114,7 @@ impl Pg {
                 self.scrub.interval.serving.waits = None;
             }
             ScrubMsg::Done { history, counts, delta } if from_primary && self.peers.is_member() => {
-                self.journal.info_mut().merge_history(&history);
-                let s = &mut self.journal.info_mut().stats;
-                s.add(&delta);
-                s.num_shallow_scrub_errors = counts[0];
-                s.num_deep_scrub_errors = counts[1];
-                s.num_large_omap_objects = counts[2];
-                s.num_objects_repaired = counts[3];
+                self.journal.follow_scrub(&history, counts, &delta);
                 self.start_work(Work::Life(LifeWork::SaveInfo), None, turn);
             }
             _ => tracing::debug!(pg = %self.env.spg(), %from, "scrub message ignored: wrong role or number"),
@@ -321,10 +315,10 @@ impl Pg {
         let op = set_missing(self.env.cid(), self.meta_missing(), what.iter().map(|(h, v)| (h, v)));
         match self.commit_alone(self.tag(id), vec![op], turn.store) {
             Ok(()) => {
-                for (h, v) in what {
-                    self.plans.cache_mut().remove(h);
-                    self.recovery.missing_mut().insert(h.clone(), *v);
+                for (h, _) in what {
+                    self.plans.forget_context(h);
                 }
+                self.recovery.lacks(what.iter().cloned());
                 self.on_durable(Action::Scrub(ScrubAction::Lacks { to, n }));
                 Verdict::Submitted
             }

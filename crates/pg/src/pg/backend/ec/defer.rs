@@ -19,7 +19,6 @@ use crate::log::{LogEntry, Touch};
 use crate::peer::encode_write;
 use crate::pg::Pg;
 use crate::pg::backend::Records;
-use crate::pg::backend::Sent;
 use crate::pg::backend::ec::spare::Spared;
 use crate::shards::PeerId;
 use base::{Eversion, HObject};
@@ -87,13 +86,10 @@ impl Pg {
         for (p, sent) in behind {
             let (records, ops) = self.deferred_since(sent);
             let m = encode_write(sent + 1, seq, self.stable_at_members(), None, &records, &ops, self.features(p));
-            let last = self.peers.unacked_mut().back_mut().map(|u| &mut u.full);
-            let (Some(m), Some(Sent::Each(all))) = (m, last) else { continue };
-            all.push((p, m.clone()));
-            if let Some(to) = self.peers.members_mut().get_mut(&p) {
-                to.sent = seq;
-            }
-            if !self.is_sent_again(p) {
+            if let Some(m) = m
+                && self.peers.sent_deferred(p, m.clone())
+                && !self.is_sent_again(p)
+            {
                 self.send_encoded(p, m);
             }
         }

@@ -118,7 +118,7 @@ impl Pg {
                 len: w.range.end - w.range.start,
             });
             let items: Vec<ReadItem> = items.collect();
-            self.report.count().shard_reads += items.len() as u64;
+            self.report.count_shard_reads(items.len());
             let family = family.clone().filter(|_| describes == Some(p));
             let seq = self.peers.members().get(&p).map_or(self.peers.seq(), |m| m.sent);
             // An OSD that knows no pages describes all, and what is known is left out of its answer.
@@ -190,8 +190,7 @@ impl Pg {
         if done {
             self.ec.shard.asked.remove(&id);
         }
-        let Some(plan) = self.plans.get_mut(id) else { return };
-        if let Some(reads) = plan.reads.as_deref_mut() {
+        if let Some(reads) = self.plans.reads_of(id) {
             match family {
                 None if describes => drop(reads.cannot_tell.insert(from)),
                 None => {}
@@ -210,7 +209,7 @@ impl Pg {
                 }
             }
         }
-        if done {
+        if done && self.plans.get(id).is_some() {
             self.plans.ready(id);
         }
     }

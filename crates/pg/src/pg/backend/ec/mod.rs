@@ -133,14 +133,21 @@ impl EcState {
         self.shard.used().and_then(|s| s.reads.take())
     }
 
-    /// Undo data that this shard keeps.
-    pub(in crate::pg) fn kept_mut(&mut self) -> &mut Kept {
-        &mut self.shard.kept
+    /// Forgets the undo data: all of it is dropped.
+    pub(in crate::pg) fn forget_undo(&mut self) {
+        if let Some(s) = self.shard.used() {
+            s.kept = Kept::default();
+        }
     }
 
-    /// Undo data that this shard keeps, if it has any state.
-    pub(in crate::pg) fn kept_if_used(&mut self) -> Option<&mut Kept> {
-        self.shard.used().map(|s| &mut s.kept)
+    /// Sets the objects that were set aside before this machine existed.
+    pub(in crate::pg) fn set_aside(&mut self, all: Vec<(Eversion, HObject)>) {
+        self.shard.kept.set_aside(all);
+    }
+
+    /// Takes out the entries about objects set aside that `which` selects.
+    pub(in crate::pg) fn give_aside(&mut self, which: impl Fn(&HObject) -> bool) -> Vec<(Eversion, HObject)> {
+        self.shard.used().map(|s| s.kept.give(which)).unwrap_or_default()
     }
 
     /// Queues a message of this machine to itself.
