@@ -135,7 +135,7 @@ pub(crate) struct Position {
     pub(crate) chain: u32,
 }
 
-/// Ring of one reactor.
+/// Ring of one reactor. A record: the running store changes it through its log only.
 #[derive(Debug)]
 pub(crate) struct Ring {
     pub(crate) start: u64,

@@ -20,6 +20,11 @@ const OPEN_FIELDS_MAX: usize = 20;
 
 /// The PG machine, by its file. Each of its fields is a part.
 const PG_MACHINE: (&str, &str) = ("crates/pg/src/pg/mod.rs", "Pg");
+/// Methods of the parts of a PG that give out something to change. It is the caller's own state, which the part keeps for
+/// it.
+const LENT: &[&str] = &["backfill_of", "push_of", "reads_of"];
+/// The machine of a store, by its file.
+const STORE_MACHINE: (&str, &str) = ("crates/store/src/engine/mod.rs", "Store");
 /// Machines of an OSD, by the file of the struct; their parts are in the folder of the same name.
 const OSD_MACHINES: [(&str, &str); 2] =
     [("crates/osd/src/core/shard.rs", "Shard"), ("crates/osd/src/core/control.rs", "Control")];
@@ -189,6 +194,44 @@ fn parts_of_a_pg_own_their_fields() {
         }
     }
     fail_if_any("parts of the PG machine that do not own their fields", bad);
+}
+
+/// Names of the methods that other modules can call and that return something to change.
+fn lenders(text: &str) -> Vec<&str> {
+    let changes = |l: &&str| l.starts_with("pub") && l.contains("&mut self") && l.contains(") -> ");
+    let lends = |l: &&str| l.split(") -> ").nth(1).is_some_and(|r| r.contains("&mut "));
+    let heads = text.lines().map(str::trim_start).filter(|l| changes(l) && lends(l));
+    heads.filter_map(|l| l.split("fn ").nth(1)?.split(['(', '<']).next()).collect()
+}
+
+#[test]
+fn parts_of_a_pg_give_out_no_field_to_change() {
+    let mut bad = Vec::new();
+    for (path, text) in sources().into_iter().filter(|(p, _)| p.starts_with("crates/pg/src/pg/")) {
+        let open = lenders(&text).into_iter().filter(|n| !LENT.contains(n) && path != "crates/pg/src/pg/seldom.rs");
+        bad.extend(open.map(|n| format!("{path} {n}")));
+    }
+    fail_if_any("methods of parts of the PG machine that give out a field to change", bad);
+    let text = "    pub(in crate::pg) fn a(&mut self, id: u64) -> Option<&mut Plan> {\n    fn b(&mut self) -> &mut A {\n    pub fn c(&mut self, x: &mut B) -> u8 {\n";
+    assert_eq!(lenders(text), ["a"]);
+}
+
+#[test]
+fn parts_of_a_store_own_their_fields() {
+    let all = sources();
+    let (file, machine) = STORE_MACHINE;
+    let root = all.get(file).map(String::as_str).unwrap_or_default();
+    let parts = types_of_fields(root, machine);
+    assert!(parts.len() > 10, "the store's parts were not found");
+    let mut bad = Vec::new();
+    for (path, text) in all.iter().filter(|(p, _)| p.starts_with("crates/store/src/engine/")) {
+        // The configuration is a record, and so are what the store counts and has replayed.
+        let records = ["Config", "Counters", "Replayed", "Superblock"];
+        let open = structs(text).into_iter().filter(|(n, _, open)| *open > 0 && parts.contains(n));
+        let open = open.filter(|(n, ..)| !records.contains(&n.as_str()));
+        bad.extend(open.map(|(name, _, n)| format!("{path} {name}: {n} fields that other modules can use")));
+    }
+    fail_if_any("parts of a store that do not own their fields", bad);
 }
 
 #[test]

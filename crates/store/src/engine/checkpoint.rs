@@ -61,7 +61,7 @@ enum Phase {
 pub(super) struct Checkpoint {
     phase: Phase,
     /// A checkpoint is to start as soon as possible.
-    pub(super) urgent: bool,
+    urgent: bool,
     /// Pages that were dirty at the freeze, by level.
     frozen: Vec<Vec<u32>>,
     /// Data blocks that came into use before the freeze.
@@ -75,19 +75,19 @@ pub(super) struct Checkpoint {
     replay_steps: u64,
     replay_steps_done: u64,
     /// Bytes of metadata in flight.
-    pub(super) flight: usize,
+    flight: usize,
     /// Metadata writes in flight, and those that completed while an earlier one is in flight: number of the last
     /// piece, and whether the write has completed.
     writes: VecDeque<(u64, bool)>,
     /// Number of metadata writes begun so far.
     begun: u64,
     /// Root copies in flight.
-    pub(super) roots: u32,
-    pub(super) flushed: bool,
+    roots: u32,
+    flushed: bool,
     /// Sequence number of the newest durable root.
-    pub(super) root_seq: u64,
+    root_seq: u64,
     /// Newest root that was written.
-    pub(super) newest: Option<Root>,
+    newest: Option<Root>,
     /// True while nothing may be released.
     hold: bool,
     releasing: Vec<(u64, u32)>,
@@ -100,6 +100,48 @@ pub(super) struct Checkpoint {
 }
 
 impl Checkpoint {
+    /// Lets a checkpoint start as soon as possible, if there is anything to write.
+    pub(super) fn request(&mut self) {
+        self.urgent = true;
+    }
+
+    /// As [`Checkpoint::request`], if `wanted`.
+    pub(super) fn request_if(&mut self, wanted: bool) {
+        self.urgent |= wanted;
+    }
+
+    /// True if a checkpoint is to start as soon as possible.
+    pub(super) fn is_requested(&self) -> bool {
+        self.urgent
+    }
+
+    /// Takes the root with which the store was opened.
+    pub(super) fn opened(&mut self, root: Root) {
+        self.root_seq = root.seq;
+        self.newest = Some(root);
+    }
+
+    /// Sets the number of the newest root that the next one must not overwrite.
+    pub(super) fn set_root_seq(&mut self, seq: u64) {
+        self.root_seq = seq;
+    }
+
+    /// Newest root that was written.
+    pub(super) fn newest(&self) -> Option<&Root> {
+        self.newest.as_ref()
+    }
+
+    /// Notes that a copy of the root is written.
+    pub(super) fn root_copy_done(&mut self) {
+        debug_assert!(self.roots > 0, "a root is written");
+        self.roots -= 1;
+    }
+
+    /// Notes that the flush before or after the root has completed.
+    pub(super) fn flush_done(&mut self) {
+        self.flushed = true;
+    }
+
     pub(super) fn releasing(&self) -> &[(u64, u32)] {
         &self.releasing
     }
@@ -134,12 +176,12 @@ impl Store {
             // The root may have to name a feature.
             let named = self.checkpoint.newest.as_ref().is_some_and(|r| r.features == self.sb.features);
             let news = self.sb.features.any() && !named;
-            return self.log.ring.used > 0 || self.meta.alloc.freed_blocks() > 0 || dirty || news;
+            return self.log.ring().used > 0 || self.meta.alloc.freed_blocks() > 0 || dirty || news;
         }
         let log = self.cfg.checkpoint_log_bytes.min(self.log_max() / 2);
         let dirty = self.meta.pages.dirty_mem() >= self.cfg.meta_bytes / 2;
         let work = self.replay_steps() >= self.cfg.replay_steps_max / 2;
-        self.log.ring.used * BLOCK >= log || work || dirty || self.much_is_coming()
+        self.log.ring().used * BLOCK >= log || work || dirty || self.much_is_coming()
     }
 
     /// Steps that a restart would replay, counted as in [`Replayed::steps`](super::Replayed::steps).
@@ -155,7 +197,7 @@ impl Store {
         let idle = self.checkpoint.phase == Phase::Idle && released;
         if idle && self.suspended.is_none() && self.checkpoint_due() {
             self.close_frame();
-            self.freeze(self.log.ring.head);
+            self.freeze(self.log.ring().head);
         }
         if self.checkpoint.phase == Phase::Pages {
             self.store_some_pages();
@@ -167,7 +209,7 @@ impl Store {
             self.store_some_used();
             // Turns come with completions. With no request in flight, this turn has to go on until there is
             // one.
-            while self.checkpoint.phase == Phase::Used && self.io.under_way.is_empty() {
+            while self.checkpoint.phase == Phase::Used && self.io.is_empty() {
                 self.store_some_used();
             }
         }
@@ -188,7 +230,7 @@ impl Store {
         let c = &mut self.checkpoint;
         c.urgent = false;
         c.at = at;
-        c.lsn = self.log.lsn;
+        c.lsn = self.log.lsn();
         c.nid = self.meta.numbers.next();
         c.replay_steps = self.meta.steps;
         c.frozen = self.meta.writeback.freeze();
@@ -305,7 +347,7 @@ impl Store {
     pub fn wants_turn(&self) -> bool {
         let c = &self.checkpoint;
         let goes_on = c.phase == Phase::Place || !(c.releasing.is_empty() || c.hold);
-        goes_on && self.io.under_way.is_empty() && self.failed().is_none()
+        goes_on && self.io.is_empty() && self.failed().is_none()
     }
 
     fn store_some_used(&mut self) {
@@ -326,7 +368,7 @@ impl Store {
             self.fail("the map of used blocks does not fit its root".into(), errno::EFBIG);
             return;
         }
-        let mine = |s: &u16| reactor_for(*s, self.cfg.reactors) == self.log.ring.index;
+        let mine = |s: &u16| reactor_for(*s, self.cfg.reactors) == self.log.ring().index;
         let trees = (0..SHARDS).filter(mine).filter_map(|s| {
             let (loc, level) = &self.meta.shards.get(usize::from(s))?.stored;
             (loc.len > 0).then(|| (s as u8, *level, loc.clone()))
@@ -334,8 +376,8 @@ impl Store {
         let c = &self.checkpoint;
         let root = Root {
             seq: c.root_seq + 1,
-            layout_epoch: self.log.ring.layout_epoch,
-            ring: self.log.ring.index,
+            layout_epoch: self.log.ring().layout_epoch,
+            ring: self.log.ring().index,
             next_nid: c.nid,
             next_lsn: c.lsn,
             log_pos: c.at.pos,
@@ -383,8 +425,7 @@ impl Store {
         c.phase = Phase::Idle;
         let at = c.at;
         let nothing = c.releasing.is_empty();
-        self.log.ring.trim(at);
-        self.log.confirmed = self.log.confirmed.max(at.seq.saturating_sub(1));
+        self.log.trim(at);
         self.meta.packs |= self.checkpoint.newest.as_ref().is_some_and(|r| r.features.incompat & COMPRESSION != 0);
         self.checkpoint.replay_steps_done = self.checkpoint.replay_steps;
         self.counters.checkpoints += 1;
@@ -461,7 +502,7 @@ impl Store {
     pub(super) fn checkpoint_and_hold(&mut self, hold: bool) {
         self.checkpoint.hold = hold;
         if hold {
-            self.freeze(self.log.ring.head);
+            self.freeze(self.log.ring().head);
         }
     }
 }

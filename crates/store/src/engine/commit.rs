@@ -1,12 +1,10 @@
 //! Group commit: one frame with its data and one flush per turn, acknowledged in order.
 
-use super::log::Log;
 use super::prepare::RING_SLACK;
 use super::{Role, Store};
 use crate::api::Event;
 use crate::layout::{BLOCK, BLOCK_LEN};
 use crate::space::Runs;
-use crate::wal::{Kind, frame_blocks};
 use base::device::IoKind;
 use base::errno;
 use base::planted::{Bug, acts};
@@ -20,8 +18,7 @@ const WRITE_BUFS_MAX: usize = 256;
 impl Store {
     /// Sends the open frame with its data and a flush. Does nothing if the frame is empty.
     pub(super) fn close_frame(&mut self) {
-        if self.log.records > 0 {
-            self.log.newest_frame = self.log.ring.head.seq;
+        if self.log.has_records() {
             self.send_frame();
         }
     }
@@ -30,37 +27,26 @@ impl Store {
     /// call, and lets a store at rest release its freed blocks. The host calls this about once a second. Without such a record, opening takes an unreadable newest
     /// frame for one that a crash cut off. Under load the next frame carries the record.
     pub fn confirm(&mut self) {
-        let quiet = std::mem::replace(&mut self.log.last_head, self.log.ring.head.seq) == self.log.ring.head.seq;
+        let quiet = self.log.is_unchanged();
         // Prepared transactions hold all promised room, and their frame will carry the record.
-        let open = self.log.records > 0 || self.log.promised > 0 || self.suspended.is_some();
-        let busy = open || !self.log.commits.is_empty() || self.failed().is_some();
+        let open = self.log.has_records() || self.log.is_promised() || self.suspended.is_some();
+        let busy = open || !self.log.is_at_rest() || self.failed().is_some();
         self.rest(quiet && !busy);
         let room = self.log.free() > RING_SLACK;
-        if quiet && !busy && room && self.log.newest_frame > self.log.confirmed && !acts(Bug::StoreForgetConfirm) {
+        if quiet && !busy && room && self.log.is_unconfirmed() && !acts(Bug::StoreForgetConfirm) {
             self.send_frame();
         }
     }
 
     fn send_frame(&mut self) {
-        let first_lsn = self.log.lsn - u64::from(self.log.records);
-        let log = &mut self.log;
-        // The host would overwrite a frame in the part that it fills.
-        let room = log.free() >= frame_blocks(log.payload.len());
-        let close = |l: &mut Log| l.ring.close(Kind::Commit, &l.payload, l.records, first_lsn, l.durable_upto);
-        let closed = room.then(|| close(log)).flatten();
-        self.log.confirmed = self.log.confirmed.max(self.log.durable_upto);
-        self.log.payload.clear();
-        self.log.records = 0;
-        let Some((at, frame)) = closed else {
+        let Some((seq, at, frame)) = self.log.close() else {
             return self.fail("a log frame without room in the log".into(), errno::EIO);
         };
-        let seq = self.log.ring.head.seq - 1;
         self.counters.frames += 1;
         self.counters.log_bytes += frame.len() as u64;
-        let mut pending = std::mem::take(&mut self.log.pending);
+        let mut pending = self.log.take_pending();
         let parts = self.write_data(seq, &mut pending) + 2;
-        pending.clear();
-        self.log.pending = pending;
+        self.log.reuse_pending(pending);
         self.request(Role::Commit { seq }, IoKind::Write { off: at * BLOCK, bufs: vec![frame] });
         let skip = acts(Bug::StoreSkipFlush);
         if !skip {
@@ -78,8 +64,7 @@ impl Store {
             let len = *k as usize * BLOCK_LEN;
             let part = data.slice(at..at + len);
             at += len;
-            self.log.inflight.insert(*first, part.clone());
-            self.log.pending.push((*first, part));
+            self.log.add_data(*first, part);
         }
     }
 

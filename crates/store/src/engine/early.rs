@@ -157,9 +157,8 @@ impl Store {
     pub(super) fn drop_early(&mut self, tag: Tag, plan: u64, early: Vec<Early>) {
         let under_way: Vec<(u64, u32)> = self
             .io
-            .under_way
-            .iter()
-            .filter_map(|(_, (_, r))| match r {
+            .roles()
+            .filter_map(|r| match r {
                 Role::Early { tag: t, plan: p, first, n } if *t == tag && *p == plan => Some((*first, *n)),
                 _ => None,
             })

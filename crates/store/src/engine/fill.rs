@@ -41,14 +41,13 @@ impl Store {
     /// Ranges of the device (offset and length in bytes) in which the host shall write zeros where the file has
     /// holes, if there are any to fill. The host answers with [`Store::filled`].
     pub fn poll_fill(&mut self) -> Option<Vec<(u64, u64)>> {
-        let busy = self.log.filling.is_some() || !self.filling.runs.is_empty();
+        let busy = self.log.is_filling() || !self.filling.runs.is_empty();
         if !self.cfg.fill || busy || self.failed().is_some() {
             return None;
         }
-        let chunk = (self.log.ring.blocks / LOG_PART).min(LOG_MAX);
-        if let Some((first, end)) = self.log.to_fill(4 * chunk, chunk) {
-            self.log.filling = Some((first, end));
-            return Some(vec![((self.log.ring.start + first) * BLOCK, (end - first) * BLOCK)]);
+        let chunk = (self.log.ring().blocks / LOG_PART).min(LOG_MAX);
+        if let Some((first, end)) = self.log.begin_fill(4 * chunk, chunk) {
+            return Some(vec![((self.log.ring().start + first) * BLOCK, (end - first) * BLOCK)]);
         }
         let all = self.space.total();
         let n = (all / DATA_PART).min(DATA_MAX);
@@ -64,8 +63,7 @@ impl Store {
     /// Takes the host's answer to [`Store::poll_fill`]. After a failure, the store asks no more.
     pub fn filled(&mut self, ok: bool) {
         self.cfg.fill &= ok;
-        if let Some((_, end)) = self.log.filling.take() {
-            self.log.filled_to = end;
+        if self.log.end_fill() {
             // Plans may wait because the log could not be used.
             return self.unpark();
         }
@@ -89,7 +87,7 @@ impl Store {
     /// Takes note that the host has filled the next `bytes` of the log ([`Store::log_ahead`]). Without it, the store
     /// asks for data only.
     pub fn log_filled(&mut self, bytes: u64) {
-        self.log.filled_to = self.log.ring.head.pos + bytes / BLOCK;
+        self.log.filled_ahead(bytes / BLOCK);
     }
 }
 
@@ -151,7 +149,7 @@ mod tests {
     #[test]
     fn frames_wait_while_the_log_before_them_is_filled() {
         let (mut dev, mut s) = fresh(64 << 20, 1, &Config { fill: true, ..Config::default() });
-        let ring = (s.log.ring.start * BLOCK, s.log.ring.blocks * BLOCK);
+        let ring = (s.log.ring().start * BLOCK, s.log.ring().blocks * BLOCK);
         // Unless the host says that the next part has no holes, it is not asked for the parts behind.
         let data = s.poll_fill().unwrap();
         assert!(data.iter().all(|r| !inside(&[ring], r.0)));
@@ -192,7 +190,7 @@ mod tests {
         submit(&mut s, &mut dev, Tag(last), t).unwrap();
         // The rest of the ring follows, and nothing after that.
         let mut parts = 0;
-        while s.log_ahead(u64::MAX).1 > 0 && s.log.filled_to < s.log.ring.blocks {
+        while s.log_ahead(u64::MAX).1 > 0 && s.log.filled_to() < s.log.ring().blocks {
             if s.poll_fill().is_some() {
                 s.filled(true);
             }
@@ -200,7 +198,7 @@ mod tests {
             write(&mut s, &mut dev, 1000 + parts);
             assert!(parts < 10_000);
         }
-        assert_eq!(s.log.filled_to, s.log.ring.blocks);
+        assert_eq!(s.log.filled_to(), s.log.ring().blocks);
     }
 
     fn attrs(n: u64) -> Transaction {
@@ -216,7 +214,7 @@ mod tests {
         write(&mut s, &mut dev, 0);
         s.log_filled(s.log_ahead(64 * BLOCK).1);
         let log = s.poll_fill().unwrap();
-        assert!(inside(&log, (s.log.ring.start + s.log.filled_to) * BLOCK));
+        assert!(inside(&log, (s.log.ring().start + s.log.filled_to()) * BLOCK));
         let n = (1..).find(|n| s.prepare(Tag(*n), &attrs(*n)) == Err(ReadError::Wait)).unwrap();
         assert!(n > 20, "{n}");
         for i in 1..n {

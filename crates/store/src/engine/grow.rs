@@ -180,7 +180,7 @@ impl Store {
         match g.stage {
             Stage::Waiting => {
                 g.stage = Stage::Copying;
-                let Some(root) = self.checkpoint.newest.clone() else {
+                let Some(root) = self.checkpoint.newest().cloned() else {
                     return self.fail("a store without a root".into(), errno::EIO);
                 };
                 let at = g.layout.root_slot(root.ring, root.seq, 1);

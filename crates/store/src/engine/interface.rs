@@ -184,7 +184,7 @@ impl ObjectStore for Store {
 
     fn frame_max(&self) -> usize {
         // A record of its own in the frame.
-        self.log.ring.payload_max().saturating_sub(crate::txn::RECORD_BYTES)
+        self.log.ring().payload_max().saturating_sub(crate::txn::RECORD_BYTES)
     }
 
     fn is_short(&self) -> bool {
@@ -195,7 +195,7 @@ impl ObjectStore for Store {
         // What the next checkpoints release is available, and so is what the host fills.
         let coming = (self.space.lent() + self.space.coming()) * BLOCK;
         let total = self.space.total() * BLOCK;
-        let metadata = (self.meta.alloc.page_blocks().max(0) as u64 + self.log.ring.blocks) * BLOCK;
+        let metadata = (self.meta.alloc.page_blocks().max(0) as u64 + self.log.ring().blocks) * BLOCK;
         let used = total.saturating_sub(self.space.unreserved() * BLOCK + coming);
         let usage = self.meta.usage();
         Statfs {

@@ -12,7 +12,7 @@
 use super::prepare::RING_SLACK;
 use crate::api::Tag;
 use crate::layout::{BLOCK, BLOCK_LEN};
-use crate::wal::{Ring, frame_blocks};
+use crate::wal::{Kind, Position, Ring, frame_blocks};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -27,36 +27,36 @@ pub(super) struct Commit {
     seq: u64,
     /// Requests of the frame in flight.
     parts: usize,
-    pub(super) tags: Vec<Tag>,
+    tags: Vec<Tag>,
 }
 
 /// Log of one store; see the module.
 pub(super) struct Log {
-    pub(super) ring: Ring,
-    pub(super) lsn: u64,
+    ring: Ring,
+    lsn: u64,
     /// Payload and number of records of the open frame.
-    pub(super) payload: Vec<u8>,
-    pub(super) records: u32,
-    pub(super) tags: Vec<Tag>,
+    payload: Vec<u8>,
+    records: u32,
+    tags: Vec<Tag>,
     /// Data blocks of the open frame, in the order of writing.
-    pub(super) pending: Vec<(u64, Bytes)>,
+    pending: Vec<(u64, Bytes)>,
     /// Data that may not be on the device yet, including `pending`: first block → bytes.
-    pub(super) inflight: BTreeMap<u64, Bytes>,
-    pub(super) commits: VecDeque<Commit>,
-    pub(super) durable_upto: u64,
+    inflight: BTreeMap<u64, Bytes>,
+    commits: VecDeque<Commit>,
+    durable_upto: u64,
     /// `newest_frame` is the newest frame with records. `confirmed` is the newest one recorded as durable by a
     /// later frame or a root.
-    pub(super) newest_frame: u64,
-    pub(super) confirmed: u64,
-    /// Number of the next frame at the last call of [`Store::confirm`](super::Store::confirm).
-    pub(super) last_head: u64,
+    newest_frame: u64,
+    confirmed: u64,
+    /// Number of the next frame at the last call of [`Log::is_unchanged`].
+    last_head: u64,
     /// Log bytes promised to prepared transactions, and the number of these.
-    pub(super) promised: usize,
-    pub(super) promises: u64,
+    promised: usize,
+    promises: u64,
     /// Part of the ring that the host fills (first block and end); no frame is written there.
-    pub(super) filling: Option<(u64, u64)>,
+    filling: Option<(u64, u64)>,
     /// Block of the ring up to which it is known to have file blocks, in the first round after opening.
-    pub(super) filled_to: u64,
+    filled_to: u64,
 }
 
 impl Log {
@@ -82,6 +82,144 @@ impl Log {
         }
     }
 
+    /// The ring, and the position in it.
+    #[inline]
+    pub(super) fn ring(&self) -> &Ring {
+        &self.ring
+    }
+
+    /// Number of the next record.
+    pub(super) fn lsn(&self) -> u64 {
+        self.lsn
+    }
+
+    /// True if the open frame has records.
+    pub(super) fn has_records(&self) -> bool {
+        self.records > 0
+    }
+
+    /// True if the open frame has no records, and no frame is in flight.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.records == 0 && self.commits.is_empty()
+    }
+
+    /// True if room in the log is promised to a transaction.
+    pub(super) fn is_promised(&self) -> bool {
+        self.promised > 0
+    }
+
+    /// True if no frame was closed since the last call.
+    pub(super) fn is_unchanged(&mut self) -> bool {
+        std::mem::replace(&mut self.last_head, self.ring.head.seq) == self.ring.head.seq
+    }
+
+    /// True if no later frame and no root records the newest frame with records as durable.
+    pub(super) fn is_unconfirmed(&self) -> bool {
+        self.newest_frame > self.confirmed
+    }
+
+    /// True if a record of `bytes` fits the open frame.
+    pub(super) fn fits(&self, bytes: usize) -> bool {
+        self.payload.len() + bytes <= self.ring.payload_max()
+    }
+
+    /// Begins a record, whose length is filled in at its end. Returns its place in the payload.
+    pub(super) fn begin_record(&mut self) -> usize {
+        let at = self.payload.len();
+        self.payload.extend_from_slice(&[0; 4]);
+        at
+    }
+
+    /// Takes the payload of the open frame, to write to it.
+    pub(super) fn take_payload(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.payload)
+    }
+
+    /// Gives the payload back, with part of a record.
+    pub(super) fn put_payload(&mut self, payload: Vec<u8>) {
+        self.payload = payload;
+    }
+
+    /// Gives the payload back with the record of a transaction at its end.
+    pub(super) fn end_record(&mut self, tag: Tag, payload: Vec<u8>) {
+        self.payload = payload;
+        self.lsn += 1;
+        self.records += 1;
+        self.tags.push(tag);
+    }
+
+    /// Adds a block run with its data to the open frame.
+    pub(super) fn add_data(&mut self, first: u64, data: Bytes) {
+        self.inflight.insert(first, data.clone());
+        self.pending.push((first, data));
+    }
+
+    /// Closes the open frame. Returns its number, device block and bytes; `None` if the log has no room for it.
+    pub(super) fn close(&mut self) -> Option<(u64, u64, Bytes)> {
+        if self.records > 0 {
+            self.newest_frame = self.ring.head.seq;
+        }
+        let first_lsn = self.lsn - u64::from(self.records);
+        // The host would overwrite a frame in the part that it fills.
+        let room = self.free() >= frame_blocks(self.payload.len());
+        let closed = room
+            .then(|| self.ring.close(Kind::Commit, &self.payload, self.records, first_lsn, self.durable_upto))
+            .flatten();
+        self.confirmed = self.confirmed.max(self.durable_upto);
+        self.payload.clear();
+        self.records = 0;
+        closed.map(|(at, frame)| (self.ring.head.seq - 1, at, frame))
+    }
+
+    /// Takes the data blocks of the frame that was closed.
+    pub(super) fn take_pending(&mut self) -> Vec<(u64, Bytes)> {
+        std::mem::take(&mut self.pending)
+    }
+
+    /// Gives the list of data blocks back, for its memory.
+    pub(super) fn reuse_pending(&mut self, mut pending: Vec<(u64, Bytes)>) {
+        pending.clear();
+        self.pending = pending;
+    }
+
+    /// Closes an empty frame that ends the log that replay found. Returns device block and bytes; `None` if the log has
+    /// no room for it.
+    pub(super) fn seal(&mut self, kind: Kind) -> Option<(u64, Bytes)> {
+        self.ring.close(kind, &[], 0, self.lsn, self.durable_upto)
+    }
+
+    /// Notes that the frame of [`Log::seal`] and all before it are durable.
+    pub(super) fn sealed(&mut self) {
+        self.durable_upto = self.ring.head.seq - 1;
+        self.confirmed = self.durable_upto;
+    }
+
+    /// Moves the ring to a new division of the log area.
+    pub(super) fn set_layout(&mut self, epoch: u32) {
+        self.ring.layout_epoch = epoch;
+    }
+
+    /// Moves the tail to the freeze of a durable checkpoint.
+    pub(super) fn trim(&mut self, at: Position) {
+        self.ring.trim(at);
+        self.confirmed = self.confirmed.max(at.seq.saturating_sub(1));
+    }
+
+    /// Drops what is not durable, since the store has failed. Returns its transactions, oldest first. Data in flight
+    /// stays readable, since memory still refers to it.
+    pub(super) fn abandon(&mut self) -> Vec<Tag> {
+        self.payload.clear();
+        self.records = 0;
+        self.pending.clear();
+        let commits = std::mem::take(&mut self.commits);
+        commits.into_iter().flat_map(|c| c.tags).chain(std::mem::take(&mut self.tags)).collect()
+    }
+
+    /// Frees memory beyond `kept` bytes of payload.
+    pub(super) fn shrink(&mut self, kept: usize) {
+        self.payload.shrink_to(kept);
+    }
+
     /// True if the open frame may be sent: no commit is in flight; or fewer than `commits_max` are, and the newest
     /// of them has no more transactions than the open frame, and at most [`FEW`] unless the open frame has
     /// [`MUCH`] data.
@@ -100,10 +238,40 @@ impl Log {
         self.filling.map_or(free, |(first, _)| free.min(first.saturating_sub(self.ring.head.pos)))
     }
 
+    /// True if the host fills a part of the ring.
+    pub(super) fn is_filling(&self) -> bool {
+        self.filling.is_some()
+    }
+
+    /// Takes a part of the ring that the host shall fill: first block and end; see [`Log::to_fill`].
+    pub(super) fn begin_fill(&mut self, ahead: u64, chunk: u64) -> Option<(u64, u64)> {
+        let part = self.to_fill(ahead, chunk)?;
+        self.filling = Some(part);
+        Some(part)
+    }
+
+    /// Notes that the host has filled the part that it was given. False if it was given none.
+    pub(super) fn end_fill(&mut self) -> bool {
+        let Some((_, end)) = self.filling.take() else { return false };
+        self.filled_to = end;
+        true
+    }
+
+    /// Notes that the host has filled `blocks` blocks ahead of the head.
+    pub(super) fn filled_ahead(&mut self, blocks: u64) {
+        self.filled_to = self.ring.head.pos + blocks;
+    }
+
+    /// Block of the ring up to which it is known to have file blocks.
+    #[cfg(test)]
+    pub(super) fn filled_to(&self) -> u64 {
+        self.filled_to
+    }
+
     /// Next part of the ring that the host may fill, if the head is coming close to it: at most `chunk` blocks, not
     /// in use, and behind the room for all prepared transactions. Only on the first way to the ring's end after
     /// opening are there holes.
-    pub(super) fn to_fill(&self, ahead: u64, chunk: u64) -> Option<(u64, u64)> {
+    fn to_fill(&self, ahead: u64, chunk: u64) -> Option<(u64, u64)> {
         let (first, end) = (self.filled_to, (self.filled_to + chunk).min(self.ring.blocks));
         let way = first.checked_sub(self.ring.head.pos)?;
         let unused = self.ring.free() >= way + end - first;
@@ -112,8 +280,24 @@ impl Log {
 
     /// Blocks that the open frame and `promised` more bytes of `plans` transactions may take. A frame may leave a gap
     /// of its own length at the ring's end, and each of the transactions may get a frame of its own.
-    pub(super) fn need(&self, promised: usize, plans: u64) -> u64 {
+    fn need(&self, promised: usize, plans: u64) -> u64 {
         2 * frame_blocks(self.payload.len() + promised) + plans + RING_SLACK
+    }
+
+    /// Bytes and number of the promises if a transaction that was promised `own` bytes gets `bytes`.
+    fn promised_with(&self, own: usize, bytes: usize) -> (usize, u64) {
+        (self.promised - own + bytes, self.promises + u64::from(own == 0))
+    }
+
+    /// True if the open frame has room for all promises, if a transaction that was promised `own` bytes gets `bytes`.
+    pub(super) fn may_promise(&self, own: usize, bytes: usize) -> bool {
+        self.fits(self.promised_with(own, bytes).0)
+    }
+
+    /// Blocks that the log needs then; see [`Log::need`].
+    pub(super) fn need_with(&self, own: usize, bytes: usize) -> u64 {
+        let (promised, promises) = self.promised_with(own, bytes);
+        self.need(promised, promises)
     }
 
     /// Changes the log bytes promised to a transaction.
@@ -147,8 +331,18 @@ impl Log {
         }
     }
 
+    /// True if data in flight to the device overlaps these blocks.
+    pub(super) fn overlaps(&self, first: u64, n: u64) -> bool {
+        !self.inflight.is_empty()
+            && (self.in_flight(first).is_some() || self.inflight.range(first..first + n).next().is_some())
+    }
+
     /// Bytes of a block in flight to the device.
+    #[inline]
     pub(super) fn in_flight(&self, phys: u64) -> Option<Bytes> {
+        if self.inflight.is_empty() {
+            return None;
+        }
         let (first, data) = self.inflight.range(..=phys).next_back()?;
         let at = ((phys - first) * BLOCK) as usize;
         (at < data.len()).then(|| data.slice(at..at + BLOCK_LEN))

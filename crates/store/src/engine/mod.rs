@@ -125,16 +125,16 @@ impl Store {
     /// True if requests wait to be polled.
     #[must_use]
     pub fn has_io(&self) -> bool {
-        !self.io.queue.is_empty()
+        self.io.has_queued()
     }
 
     /// True if nothing is in flight, nothing waits for `end_turn`, and no checkpoint runs or is requested. A
     /// failed store is idle once its requests have completed.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        let at_rest = self.log.records == 0 && self.log.commits.is_empty();
-        let busy = self.checkpoint.active() || (self.checkpoint.urgent && self.checkpoint_due());
-        self.io.under_way.is_empty() && self.io.queue.is_empty() && (self.failed().is_some() || (at_rest && !busy))
+        let at_rest = self.log.is_at_rest();
+        let busy = self.checkpoint.active() || (self.checkpoint.is_requested() && self.checkpoint_due());
+        self.io.is_empty() && !self.io.has_queued() && (self.failed().is_some() || (at_rest && !busy))
     }
 
     /// Superblock of the device.
@@ -170,7 +170,7 @@ impl Store {
 
     /// Frees memory that is kept for later use, including this thread's buffers. For an idle thread.
     pub fn release_memory(&mut self) {
-        self.log.payload.shrink_to(PAYLOAD_KEPT);
+        self.log.shrink(PAYLOAD_KEPT);
         base::buf::release();
     }
 
@@ -204,14 +204,14 @@ impl Store {
     /// Requests a checkpoint with the next turn, for a quick restart after a clean stop. False if there is nothing to
     /// write: none will come before the next change.
     pub fn request_checkpoint(&mut self) -> bool {
-        self.checkpoint.urgent = true;
+        self.checkpoint.request();
         self.checkpoint.will_end() || self.checkpoint_due()
     }
 
     /// Log bytes that a restart would replay.
     #[must_use]
     pub fn replay_bytes(&self) -> u64 {
-        self.log.ring.used * BLOCK
+        self.log.ring().used * BLOCK
     }
 
     /// Amount of log that opening replayed. Its steps and the time taken tell the host how much log a restart
@@ -228,7 +228,7 @@ impl Store {
 
     /// Most log bytes in use: the configured limit, at most the whole ring.
     fn log_max(&self) -> u64 {
-        self.cfg.log_bytes_max.min(self.log.ring.blocks * BLOCK)
+        self.cfg.log_bytes_max.min(self.log.ring().blocks * BLOCK)
     }
 
     fn request(&mut self, role: Role, kind: IoKind) {
@@ -260,18 +260,12 @@ impl Store {
         }
         tracing::error!(what, errno = errno::name(errno), "object store failed; no write will be acknowledged");
         self.set_health(Health::Failed { what, errno });
-        let open = std::mem::take(&mut self.log.tags);
-        let commits = std::mem::take(&mut self.log.commits);
         let behind = self.abandon_suspended();
-        for t in commits.into_iter().flat_map(|c| c.tags).chain(open).chain(behind) {
+        for t in self.log.abandon().into_iter().chain(behind) {
             self.events.push_back(Event::Durable(t, Err(errno)));
         }
-        let queued = std::mem::take(&mut self.needs.queue).into_iter().map(|c| c.0);
+        let queued = self.needs.take_waiting();
         self.events.extend(self.room.take_waiting().into_iter().chain(queued).map(Event::Ready));
-        self.log.payload.clear();
-        self.log.records = 0;
-        // Data in flight stays readable, since memory still refers to it.
-        self.log.pending.clear();
         self.checkpoint.abandon();
         self.share_coming();
         self.space.note_release();
@@ -318,8 +312,8 @@ impl Store {
             }
             Role::Commit { seq } => self.commit_part_done(seq),
             Role::Page { bytes, write } => self.pages_written(bytes, write),
-            Role::Root => self.checkpoint.roots -= 1,
-            Role::CheckpointFlush => self.checkpoint.flushed = true,
+            Role::Root => self.checkpoint.root_copy_done(),
+            Role::CheckpointFlush => self.checkpoint.flush_done(),
             Role::Growth => self.growth_part_done(),
         }
         // Done here and not at the turn's end, so that callers waiting for room are told with the events of
@@ -339,7 +333,7 @@ impl Store {
             self.streams.rewind(&self.space);
             self.space.rewind(&mut self.meta.alloc.stream);
         }
-        if self.log.records > 0 && self.suspended.is_none() {
+        if self.log.has_records() && self.suspended.is_none() {
             self.settle_headroom();
         }
         self.changes += 1;
@@ -360,7 +354,7 @@ impl Store {
     /// still needed.
     #[must_use]
     pub fn log_ahead(&self, max: u64) -> (u64, u64) {
-        let r = &self.log.ring;
+        let r = self.log.ring();
         let n = r.free().min(r.blocks - r.head.pos).min(max / BLOCK);
         ((r.start + r.head.pos) * BLOCK, n * BLOCK)
     }
@@ -369,7 +363,7 @@ impl Store {
     /// ([`Config::checkpoint_flight_bytes`]).
     #[must_use]
     pub fn meta_memory(&self) -> usize {
-        self.meta.pages.mem() + self.meta.staging.bytes() + self.needs.loading_bytes + self.maps_memory()
+        self.meta.pages.mem() + self.meta.staging.bytes() + self.needs.loading_bytes() + self.maps_memory()
     }
 
     /// Bytes of memory of the map of used blocks, with a share of the bitmap of free blocks.
@@ -380,7 +374,7 @@ impl Store {
     fn evict(&mut self) {
         // Pages keep half of the memory on devices with large maps.
         let maps = self.maps_memory().min(self.cfg.meta_bytes / 2);
-        let others = self.needs.loading_bytes + self.meta.staging.bytes() + maps;
+        let others = self.needs.loading_bytes() + self.meta.staging.bytes() + maps;
         self.meta.evict(self.cfg.meta_bytes.saturating_sub(others));
     }
 

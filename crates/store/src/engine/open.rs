@@ -174,8 +174,7 @@ fn open_rings(dev: &mut dyn Device, cfg: &Config, sb: Superblock, replay: Replay
     let mut stores = stores_of(cfg, &sb, &layout, &space, &roots, metas, ends);
     if same {
         for (s, root) in stores.iter_mut().zip(&roots) {
-            s.checkpoint.root_seq = root.seq;
-            s.checkpoint.newest = Some(root.clone());
+            s.checkpoint.opened(root.clone());
             s.seal_log(dev)?;
         }
     } else {
@@ -389,22 +388,21 @@ impl Store {
         let io = |e| OpenError::Io(e, "the log's end".into());
         // Frames that replay accepted may still be in a volatile cache.
         dev.flush().map_err(io)?;
-        if self.log.ring.free() < 2 {
+        if self.log.ring().free() < 2 {
             // The log is full: a checkpoint makes room and moves the tail.
-            self.checkpoint.urgent = true;
+            self.checkpoint.request();
             drive(self, dev);
             if let Health::Failed { what, errno } = &self.health {
                 return Err(OpenError::Io(*errno, what.clone()));
             }
         }
         let kind = if acts(Bug::StoreSealAsCommit) { Kind::Commit } else { Kind::Seal };
-        let Some((at, frame)) = self.log.ring.close(kind, &[], 0, self.log.lsn, self.log.durable_upto) else {
-            return damaged(format!("the log of ring {} has no room for its end", self.log.ring.index));
+        let Some((at, frame)) = self.log.seal(kind) else {
+            return damaged(format!("the log of ring {} has no room for its end", self.log.ring().index));
         };
         dev.write(at * BLOCK, &[frame]).map_err(io)?;
         dev.flush().map_err(io)?;
-        self.log.durable_upto = self.log.ring.head.seq - 1;
-        self.log.confirmed = self.log.durable_upto;
+        self.log.sealed();
         Ok(())
     }
 }
@@ -421,8 +419,8 @@ pub(super) fn relayout(
     // Slots of the old division must survive until the superblock is written, so the new root goes to the other
     // parity.
     for (i, s) in stores.iter_mut().enumerate() {
-        s.log.ring.layout_epoch = epoch;
-        s.checkpoint.root_seq = roots.get(i).map_or(1, |r| r.seq);
+        s.log.set_layout(epoch);
+        s.checkpoint.set_root_seq(roots.get(i).map_or(1, |r| r.seq));
         s.checkpoint_and_hold(true);
         drive(s, dev);
         if let Health::Failed { what, errno } = &s.health {

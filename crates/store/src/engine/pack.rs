@@ -210,10 +210,10 @@ impl Store {
         if !self.meta.packs {
             return (reserved, log);
         }
-        self.needs.applying = true;
+        self.needs.set_applying(true);
         let most = ops.len() as u64 * 2 * EXTENT_MAX;
         let cut = self.bring_edges(tag, ops).unwrap_or(most);
-        self.needs.applying = false;
+        self.needs.set_applying(false);
         let more = self.pack_cost(ops, packs, cut);
         let (blocks, bytes) = ops.iter().map(Op::cost).fold((0, RECORD_BYTES), |s, c| (s.0 + c.0, s.1 + c.1));
         let lack = (blocks + more.0).saturating_sub(has);

@@ -54,16 +54,44 @@ pub(super) struct Needs {
     loads: Slab<Load>,
     /// Loads by their first device block.
     loading: FxHashMap<u64, usize>,
-    pub(super) loading_bytes: usize,
+    loading_bytes: usize,
     /// Estimated bytes of memory that plans have brought.
-    pub(super) brought: usize,
+    brought: usize,
     /// Plans that wait for others to end, with the bytes they will bring.
-    pub(super) queue: VecDeque<(Tag, usize)>,
+    queue: VecDeque<(Tag, usize)>,
     /// A submitted transaction is being applied. Its needs never wait for other plans.
-    pub(super) applying: bool,
+    applying: bool,
 }
 
 impl Needs {
+    /// Bytes of the pages that are being read.
+    pub(super) fn loading_bytes(&self) -> usize {
+        self.loading_bytes
+    }
+
+    /// Notes the end of a plan that has brought this much.
+    pub(super) fn ended(&mut self, brought: usize) {
+        debug_assert!(brought <= self.brought, "each plan has a part of it");
+        self.brought -= brought;
+    }
+
+    /// Notes that a plan has ended, whether it waited or not. True if plans waited.
+    pub(super) fn waits_no_more(&mut self, tag: Tag) -> bool {
+        let waited = !self.queue.is_empty();
+        self.queue.retain(|c| c.0 != tag);
+        waited
+    }
+
+    /// Takes the plans that wait.
+    pub(super) fn take_waiting(&mut self) -> impl Iterator<Item = Tag> + use<> {
+        std::mem::take(&mut self.queue).into_iter().map(|c| c.0)
+    }
+
+    /// Begins or ends the application of a submitted transaction: its needs never wait for other plans.
+    pub(super) fn set_applying(&mut self, applying: bool) {
+        self.applying = applying;
+    }
+
     /// True if a plan may bring `bytes` more, with this metadata budget.
     fn fits(&self, bytes: usize, budget: usize) -> bool {
         self.brought == 0 || self.brought + bytes <= budget / BROUGHT_SHARE
@@ -143,12 +171,13 @@ impl Store {
 
     /// Lets a waiting plan begin when the store is at rest: the plans that hold the share may keep it for long.
     pub(super) fn let_in_if_at_rest(&mut self) {
-        if !self.needs.queue.is_empty() && self.io.under_way.is_empty() && self.events.is_empty() {
+        if !self.needs.queue.is_empty() && self.io.is_empty() && self.events.is_empty() {
             self.let_one_in();
         }
     }
 
     fn let_one_in(&mut self) {
+        debug_assert!(!self.needs.queue.is_empty(), "the caller has seen a plan that waits");
         let Some((tag, bytes)) = self.needs.queue.pop_front() else { return };
         let p = self.plan(tag);
         (p.brought, p.let_in) = (bytes, true);
@@ -206,6 +235,7 @@ impl Store {
     }
 
     pub(super) fn load_done(&mut self, load: usize, part: usize, result: Result<Bytes, Errno>) {
+        debug_assert!(self.needs.loads.get(load).is_some(), "each part of a load is done once");
         let Some(l) = self.needs.loads.get_mut(load) else { return };
         let want = l.loc.runs.get(part).map_or(0, |r| u64::from(r.1) * BLOCK);
         let whole = |b: Bytes| if b.len() as u64 == want { Ok(b) } else { Err(errno::EIO) };

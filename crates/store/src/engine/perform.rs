@@ -91,7 +91,7 @@ pub(super) type Applied = Result<(), String>;
 impl Store {
     pub(super) fn perform_txn(&mut self, tag: Tag, txn: Transaction) {
         if let Some(s) = &mut self.suspended {
-            s.queue.push_back((tag, txn));
+            s.queue(tag, txn);
             return;
         }
         if let Some(e) = self.failed() {
@@ -125,12 +125,11 @@ impl Store {
             let given = pool.iter().chain(early.iter().flat_map(|e| &e.runs)).map(|r| u64::from(r.1)).sum::<u64>();
             (reserved, log) = self.reserve_anew(tag, &txn.ops, &packs, (reserved, reserved + given, log));
         }
-        if self.log.payload.len() + log > self.log.ring.payload_max() {
+        if !self.log.fits(log) {
             self.close_frame();
         }
-        let at = self.log.payload.len();
-        self.log.payload.extend_from_slice(&[0; 4]);
-        let version = (self.log.lsn as u32) & VERSION_MASK;
+        let at = self.log.begin_record();
+        let version = (self.log.lsn() as u32) & VERSION_MASK;
         let marks = Marks::default();
         self.go_on(Job {
             tag,
@@ -150,7 +149,7 @@ impl Store {
     /// Applies the rest of a transaction.
     pub(super) fn go_on(&mut self, mut job: Job) {
         let tag = job.tag;
-        let mut payload = std::mem::take(&mut self.log.payload);
+        let mut payload = self.log.take_payload();
         let enc = Encoder::go_on(&mut payload, std::mem::take(&mut job.marks));
         let mut run = Run::of(&mut job, enc);
         let mut applied = Ok(());
@@ -168,7 +167,7 @@ impl Store {
                         let Run { enc, reserved, pool, early, packs, .. } = run;
                         (job.marks, job.reserved, job.pool, job.early) = (enc.marks(), reserved, pool, early);
                         job.packs = packs;
-                        self.log.payload = payload;
+                        self.log.put_payload(payload);
                         return self.suspend(job);
                     }
                 }
@@ -200,11 +199,8 @@ impl Store {
         if let Some(l) = payload.get_mut(at..at + 4) {
             l.copy_from_slice(&len.to_le_bytes());
         }
-        self.log.payload = payload;
-        self.log.lsn += 1;
-        self.log.records += 1;
+        self.log.end_record(tag, payload);
         self.changes += 1;
-        self.log.tags.push(tag);
         self.space.unreserve(left);
         self.end_plan(tag);
         // The transactions of one turn may dirty much memory. Other prepared transactions repeat their lookups,

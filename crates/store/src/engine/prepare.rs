@@ -224,7 +224,7 @@ impl Store {
             bytes += c.1;
             edge |= needs_edges(op);
         }
-        if bytes > self.log.ring.payload_max() {
+        if bytes > self.log.ring().payload_max() {
             return Err(refuse(errno::E2BIG, format!("transaction of {bytes} bytes of metadata exceeds a log frame")));
         }
         let bring = if self.cfg.prepare_less { txn.ops.get(..1).unwrap_or_default() } else { &txn.ops };
@@ -355,13 +355,12 @@ impl Store {
     /// Checks that the open frame, with this record and those already promised, fits a frame and the ring.
     fn room_in_log(&mut self, tag: Tag, bytes: usize) -> Result<(), ReadError> {
         let own = self.plans.get(tag).map_or(0, |p| p.log_bytes);
-        let (promised, plans) = (self.log.promised - own + bytes, self.log.promises + u64::from(own == 0));
-        if self.log.payload.len() + promised > self.log.ring.payload_max() {
+        if !self.log.may_promise(own, bytes) {
             self.close_frame();
         }
-        let need = self.log.need(promised, plans);
+        let need = self.log.need_with(own, bytes);
         // A transaction larger than the log limit waits until little of the log is in use.
-        let (used, max) = (self.log.ring.used, self.log_max() / BLOCK);
+        let (used, max) = (self.log.ring().used, self.log_max() / BLOCK);
         let long = used + need > max && used > max / 4;
         if self.log.free() < need || long || self.replay_steps() > self.cfg.replay_steps_max {
             return Err(self.park(tag));

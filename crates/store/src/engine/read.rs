@@ -130,17 +130,16 @@ impl Store {
                 self.space.release(first, n);
             }
             self.unpin(&p.pages);
-            self.needs.brought -= p.brought;
+            self.needs.ended(p.brought);
             if !p.early.is_empty() {
                 self.drop_early(tag, p.id, p.early);
             }
         }
         self.room.forget(tag);
         if let Some(s) = &mut self.suspended {
-            s.waiting.retain(|t| *t != tag);
+            s.forget(tag);
         }
-        if !self.needs.queue.is_empty() {
-            self.needs.queue.retain(|c| c.0 != tag);
+        if self.needs.waits_no_more(tag) {
             self.let_in();
         }
     }
@@ -174,9 +173,7 @@ impl Store {
 
     /// Looks a block up in memory and verifies it.
     pub(super) fn resident(&mut self, tag: Tag, birth: u64, block: u64, ptr: Ptr, crc: u32) -> Resident {
-        if !self.log.inflight.is_empty()
-            && let Some(b) = self.log.in_flight(ptr.phys())
-        {
+        if let Some(b) = self.log.in_flight(ptr.phys()) {
             return Resident::Data(b);
         }
         let good = |b: &[u8]| block_crc(birth, block, ptr.version(), b) == crc;
@@ -314,20 +311,15 @@ impl Store {
         if one_run && ptr.is_hole() {
             return Ok((zeros((end - off) as usize), None));
         }
-        if one_run && n <= READ_BLOCKS_MAX {
-            let overlaps = !self.log.inflight.is_empty()
-                && (self.log.in_flight(ptr.phys()).is_some()
-                    || self.log.inflight.range(ptr.phys()..ptr.phys() + n).next().is_some());
-            if !overlaps {
-                match self.read_run(tag, birth, b0, &map) {
-                    Some(Ok((b, sum))) => {
-                        let (from, to) = ((off - b0 * BLOCK) as usize, (end - b0 * BLOCK) as usize);
-                        let sum = (to - from == b.len()).then_some(sum);
-                        return Ok((b.slice(from..to), sum));
-                    }
-                    Some(Err(e)) => return Err(e),
-                    None => {}
+        if one_run && n <= READ_BLOCKS_MAX && !self.log.overlaps(ptr.phys(), n) {
+            match self.read_run(tag, birth, b0, &map) {
+                Some(Ok((b, sum))) => {
+                    let (from, to) = ((off - b0 * BLOCK) as usize, (end - b0 * BLOCK) as usize);
+                    let sum = (to - from == b.len()).then_some(sum);
+                    return Ok((b.slice(from..to), sum));
                 }
+                Some(Err(e)) => return Err(e),
+                None => {}
             }
         }
         self.read_pieces(tag, id, birth, off, end, &map).map(|b| (b, None))

@@ -61,13 +61,28 @@ pub(super) enum Role {
 #[derive(Default)]
 pub(super) struct Requests {
     /// Requests that are queued or with the device.
-    pub(super) under_way: Slab<(u32, Role)>,
+    under_way: Slab<(u32, Role)>,
     generation: u32,
     /// Requests that the device has not got yet.
-    pub(super) queue: VecDeque<IoRequest>,
+    queue: VecDeque<IoRequest>,
 }
 
 impl Requests {
+    /// True if no request is queued or with the device.
+    pub(super) fn is_empty(&self) -> bool {
+        self.under_way.is_empty()
+    }
+
+    /// True if the device has not got all requests.
+    pub(super) fn has_queued(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// Purposes of the requests that are queued or with the device.
+    pub(super) fn roles(&self) -> impl Iterator<Item = &Role> {
+        self.under_way.iter().map(|(_, (_, role))| role)
+    }
+
     /// Queues a request.
     pub(super) fn ask(&mut self, role: Role, kind: IoKind) {
         self.generation = self.generation.wrapping_add(1);

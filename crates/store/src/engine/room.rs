@@ -149,7 +149,7 @@ impl Store {
         let (total, spare) = (self.space.total(), self.space.spare());
         let full = spare < total / ALMOST_FULL;
         let least = if full { (total >> 10).clamp(REST_BLOCKS_MIN, REST_BLOCKS) } else { REST_BLOCKS };
-        self.checkpoint.urgent |= self.meta.alloc.freed_blocks() + self.meta.alloc.for_dirty() >= least;
+        self.checkpoint.request_if(self.meta.alloc.freed_blocks() + self.meta.alloc.for_dirty() >= least);
     }
 
     /// Heeds requests of other stores for checkpoints, and tries waiting transactions again after another store has
@@ -158,7 +158,7 @@ impl Store {
         let presses = self.space.presses();
         if presses != self.room.presses {
             self.room.presses = presses;
-            self.checkpoint.urgent |= self.meta.alloc.freed_blocks() + self.meta.alloc.for_dirty() > 0;
+            self.checkpoint.request_if(self.meta.alloc.freed_blocks() + self.meta.alloc.for_dirty() > 0);
         }
         if !self.room.waiting.is_empty() && self.space.releases() != self.room.releases {
             self.unpark();
@@ -167,7 +167,7 @@ impl Store {
 
     /// Makes the plan wait for a checkpoint to make room.
     pub(super) fn park(&mut self, tag: Tag) -> ReadError {
-        self.checkpoint.urgent = true;
+        self.checkpoint.request();
         self.park_since(tag, self.space.releases())
     }
 

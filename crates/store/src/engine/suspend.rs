@@ -41,9 +41,21 @@ pub(super) struct Suspended {
     /// The missing page or block has arrived.
     awake: bool,
     /// Transactions submitted since the suspension.
-    pub(super) queue: VecDeque<(Tag, Transaction)>,
+    queue: VecDeque<(Tag, Transaction)>,
     /// Plans that wait for the end of the suspended transaction.
-    pub(super) waiting: Vec<Tag>,
+    waiting: Vec<Tag>,
+}
+
+impl Suspended {
+    /// Queues a transaction that was submitted behind the suspended one.
+    pub(super) fn queue(&mut self, tag: Tag, txn: Transaction) {
+        self.queue.push_back((tag, txn));
+    }
+
+    /// Forgets a plan that has ended.
+    pub(super) fn forget(&mut self, tag: Tag) {
+        self.waiting.retain(|t| *t != tag);
+    }
 }
 
 /// Marks the suspended transaction as ready if it has this tag. Returns true if so.
@@ -60,9 +72,9 @@ pub(super) fn wake(s: &mut Option<Box<Suspended>>, tag: Tag) -> bool {
 impl Store {
     /// Checks that the needs of one operation, on the present state, are in memory.
     pub(super) fn op_ready(&mut self, tag: Tag, op: &Op, pool: &[(u64, u32)]) -> Result<(), ReadError> {
-        self.needs.applying = true;
+        self.needs.set_applying(true);
         let r = self.op_needs(tag, std::slice::from_ref(op), pool);
-        self.needs.applying = false;
+        self.needs.set_applying(false);
         r
     }
 

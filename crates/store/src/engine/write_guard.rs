@@ -60,7 +60,7 @@ impl Store {
             Role::Early { .. } | Role::Data { .. } | Role::Page { .. } | Role::Discard { .. } => {
                 inside(r, l.space_start, l.space_end - l.space_start)
             }
-            Role::Commit { .. } => inside(r, self.log.ring.start, self.log.ring.blocks),
+            Role::Commit { .. } => inside(r, self.log.ring().start, self.log.ring().blocks),
             Role::Root => self.layouts().any(|l| self.is_own_root(l, r)),
             Role::Growth => self.layouts().any(|l| self.is_own_root(l, r) || is_super(l, r)),
         }
@@ -73,7 +73,7 @@ impl Store {
 
     fn is_own_root(&self, l: &Layout, r: &Range<u64>) -> bool {
         let slots = [(0, 0), (0, 1), (1, 0), (1, 1)];
-        slots.iter().any(|(parity, copy)| inside(r, l.root_slot(self.log.ring.index, *parity, *copy), ROOT_BLOCKS))
+        slots.iter().any(|(parity, copy)| inside(r, l.root_slot(self.log.ring().index, *parity, *copy), ROOT_BLOCKS))
     }
 }
 
@@ -245,9 +245,8 @@ mod tests {
         let t = Transaction { ops: vec![Op::MakeCollection { cid: Cid::Meta, bits: 0 }] };
         s.prepare(Tag(1), &t).unwrap();
         let p = s.plan(Tag(1));
-        let less = p.log_bytes - 5;
-        p.log_bytes = 5;
-        s.log.promised -= less;
+        let before = std::mem::replace(&mut p.log_bytes, 5);
+        s.log.promise(before, 5);
         s.submit(Tag(1), t);
         assert!(matches!(s.health(), Health::Failed { what, .. } if what.contains("longer than")), "{:?}", s.health());
         drive(&mut s, &mut dev);

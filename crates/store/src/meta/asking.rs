@@ -7,7 +7,7 @@
 use super::Meta;
 use crate::superblock::BlobPtr;
 
-/// Needs of a transaction's changes besides pages in memory.
+/// Needs of a transaction's changes besides pages in memory. A record: an answer to one question.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Needs {
     /// Metadata blocks that the changes touch, besides a few pages per operation.
