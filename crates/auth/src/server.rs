@@ -406,6 +406,25 @@ fn global_id(
     }
 }
 
+/// Makes the key that the peer has proved the entity's: its present one, or the pending one.
+fn choose_key(
+    host: &dyn AuthHost,
+    name: &AuthName,
+    entity: &mut EntityAuth,
+    proves: impl Fn(&CryptoKey) -> bool,
+) -> Result<(), AuthError> {
+    if proves(&entity.key) {
+        return Ok(());
+    }
+    let Some(key) = entity.pending_key.take().filter(|k| proves(k)) else {
+        host.proof_refused(name);
+        return Err(AuthError::BadProof(name.clone()));
+    };
+    host.pending_key_used(name, &key);
+    entity.key = key;
+    Ok(())
+}
+
 fn check_proof(
     host: &dyn AuthHost,
     random: &dyn Random,
@@ -427,18 +446,10 @@ fn check_proof(
         let want = key.proof(server_challenge, client_challenge, random);
         constant_time_eq(&want.to_le_bytes(), &proof.to_le_bytes())
     };
-    if !proves(&entity.key) {
-        let Some(key) = entity.pending_key.take().filter(proves) else {
-            host.proof_refused(&name);
-            return Err(AuthError::BadProof(name));
-        };
-        host.pending_key_used(&name, &key);
-        entity.key = key;
-    }
+    choose_key(host, &name, &mut entity, proves)?;
     if entity.caps_for(EntityKind::MON).text().is_empty() {
         return Err(AuthError::NoCaps(name));
     }
-
     // An id is reserved only for a peer that asked for none.
     let (global_id, old_session) = match reserved {
         Some(id) => (id, None),

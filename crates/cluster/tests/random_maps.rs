@@ -104,20 +104,25 @@ fn range(r: &mut Rng) -> EntityAddr {
     EntityAddr { kind: base::AddrKind::CIDR, nonce: r.below(33) as u32, ..a }
 }
 
+/// Fills the first map.
+fn first(i: &mut Incremental, r: &mut Rng) {
+    i.new_max_osd = OSDS;
+    i.crush = crush(r).encode_blob(CANONICAL);
+    i.new_require_osd_release = cluster::release::PACIFIC;
+    i.new_flags = cluster::osdmap::map_flag::FRESH as i32;
+    for p in 1..=POOLS {
+        i.new_pools.insert(PoolId(p), pool(r));
+        i.new_pool_names.insert(PoolId(p), format!("p{p}"));
+    }
+    for o in 0..OSDS {
+        i.new_weight.insert(OsdId(o), 0x1_0000);
+    }
+}
+
 fn incremental(m: &OsdMap, r: &mut Rng) -> Incremental {
     let mut i = Incremental::new(Uuid([9; 16]), m.epoch.next(), Utime { sec: m.epoch.0 + 1, nsec: 1 });
     if m.epoch.0 == 0 {
-        i.new_max_osd = OSDS;
-        i.crush = crush(r).encode_blob(CANONICAL);
-        i.new_require_osd_release = cluster::release::PACIFIC;
-        i.new_flags = cluster::osdmap::map_flag::FRESH as i32;
-        for p in 1..=POOLS {
-            i.new_pools.insert(PoolId(p), pool(r));
-            i.new_pool_names.insert(PoolId(p), format!("p{p}"));
-        }
-        for o in 0..OSDS {
-            i.new_weight.insert(OsdId(o), 0x1_0000);
-        }
+        first(&mut i, r);
     }
     for _ in 0..r.below(4) {
         let o = osd(r);

@@ -1,6 +1,6 @@
 //! Layouts against a byte-by-byte model, and write plans executed on shards in memory.
 
-use ec::stripe::{BLOCK, Method};
+use ec::stripe::{BLOCK, Method, Part, WritePlan};
 use ec::{Codec, Layout, Technique};
 use proptest::prelude::*;
 use std::ops::Range;
@@ -21,6 +21,37 @@ impl Model {
     fn new(k: usize, m: usize, chunk: u32) -> Self {
         let codec = Codec::new(Technique::IsaCauchy, k, m).unwrap();
         Self { layout: Layout::new(k, m, chunk).unwrap(), codec, object: Vec::new(), shards: vec![Vec::new(); k + m] }
+    }
+
+    /// The bytes that a write stores in a coding shard, from the data shards or by their differences.
+    fn coding(&self, plan: &WritePlan, p: &Part, old: &[Vec<u8>], known: &[Vec<u8>]) -> Vec<u8> {
+        let k = self.layout.k();
+        let r = p.range.clone();
+        let (index, len) = (p.shard, (r.end - r.start) as usize);
+        let mut coding = vec![0; len];
+        if plan.method == Method::Delta {
+            coding = read(&old[index], &r);
+            for d in plan.writes.iter().filter(|p| p.shard < k) {
+                let difference: Vec<u8> = read(&old[d.shard], &d.range)
+                    .iter()
+                    .zip(read(&known[d.shard], &d.range))
+                    .map(|(a, b)| a ^ b)
+                    .collect();
+                let at = (d.range.start - r.start) as usize;
+                self.codec.apply(d.shard, &difference, index, &mut coding[at..at + difference.len()]).unwrap();
+            }
+        } else {
+            let data: Vec<Vec<u8>> = (0..k).map(|s| read(&known[s], &r)).collect();
+            let mut all = vec![vec![0; len]; self.layout.shards() - k];
+            self.codec
+                .encode(
+                    &data.iter().map(Vec::as_slice).collect::<Vec<_>>(),
+                    &mut all.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>(),
+                )
+                .unwrap();
+            coding.copy_from_slice(&all[index - k]);
+        }
+        coding
     }
 
     /// Executes a write as a primary would: only with the bytes that the plan reads.
@@ -63,32 +94,8 @@ impl Model {
             assert!(p.range.start % BLOCK == 0 && p.range.end % BLOCK == 0);
         }
         for p in plan.writes.iter().filter(|p| p.shard >= k) {
-            let r = p.range.clone();
-            let (index, len) = (p.shard, (r.end - r.start) as usize);
-            let mut coding = vec![0; len];
-            if plan.method == Method::Delta {
-                coding = read(&old[index], &r);
-                for d in plan.writes.iter().filter(|p| p.shard < k) {
-                    let difference: Vec<u8> = read(&old[d.shard], &d.range)
-                        .iter()
-                        .zip(read(&known[d.shard], &d.range))
-                        .map(|(a, b)| a ^ b)
-                        .collect();
-                    let at = (d.range.start - r.start) as usize;
-                    self.codec.apply(d.shard, &difference, index, &mut coding[at..at + difference.len()]).unwrap();
-                }
-            } else {
-                let data: Vec<Vec<u8>> = (0..k).map(|s| read(&known[s], &r)).collect();
-                let mut all = vec![vec![0; len]; self.layout.shards() - k];
-                self.codec
-                    .encode(
-                        &data.iter().map(Vec::as_slice).collect::<Vec<_>>(),
-                        &mut all.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>(),
-                    )
-                    .unwrap();
-                coding.copy_from_slice(&all[index - k]);
-            }
-            known[index][r.start as usize..r.end as usize].copy_from_slice(&coding);
+            let coding = self.coding(&plan, p, &old, &known);
+            known[p.shard][p.range.start as usize..p.range.end as usize].copy_from_slice(&coding);
         }
         // Only the plan's writes are stored. A partially written block takes its other bytes from the store.
         for (shard, s) in self.shards.iter_mut().enumerate() {

@@ -3,7 +3,7 @@
 //! Every stream is parsed to its end. With the capture's keyring, the test derives the proof again, opens tickets,
 //! recomputes both signatures and (in secure mode) decrypts every frame, for both key types.
 
-use auth::client::Handshake;
+use auth::client::{Accepted, Handshake};
 use auth::crypto::Usage;
 use auth::ticket::{ServiceTicket, TicketBlob};
 use auth::{Client, ConMode, CryptoKey, Keyring, Random, RotatingKeys};
@@ -80,13 +80,49 @@ struct Known {
     reclaimed: usize,
 }
 
+/// Replays the dialogue with a monitor: the client's key proves it, or an earlier ticket does.
+fn monitor(
+    payload: &Bytes,
+    challenge: &Bytes,
+    answer: &Bytes,
+    done: &AuthDone,
+    keys: &Keyring,
+    known: &mut Known,
+) -> Accepted {
+    let now = Utime { sec: 1_795_000_000, nsec: 0 };
+    let mut r = Reader::new(payload);
+    assert_eq!(r.u8().unwrap(), 10);
+    let name: AuthName = r.get().unwrap();
+    let key = keys.key(&name).unwrap_or_else(|| panic!("no key of {name}")).clone();
+    check_proof(&key, challenge, answer);
+    let old = old_ticket(answer);
+    let before = known.earlier.iter().find(|c| {
+        c.name() == &name && c.ticket(EntityKind::AUTH).is_some_and(|t| !old.blob.is_empty() && t.blob == old)
+    });
+    known.reclaimed += usize::from(before.is_some());
+    let mut client = before.cloned().unwrap_or_else(|| Client::cephx(name, key));
+    let asked_id = r.u64().unwrap();
+    assert_eq!(asked_id, client.global_id());
+    let mut h = Handshake::new(EntityKind::MON);
+    let rnd = Fixed(Cell::new(5));
+    h.request(&client, &rnd).unwrap();
+    h.more(&client, &rnd, challenge).unwrap();
+    let a = h.done(&mut client, now, done.global_id, done.mode, &done.payload).unwrap();
+    assert!(client.ticket(EntityKind::AUTH).is_some());
+    if asked_id != 0 {
+        assert_eq!(done.global_id, asked_id);
+    }
+    known.earlier.push(client.clone());
+    known.client = Some(client);
+    a
+}
+
 /// Replays a connection; returns the frames after authentication in both directions.
 fn replay(c2s: Bytes, s2c: Bytes, keys: &Keyring, known: &mut Known) -> Option<(Vec<Frame>, Vec<Frame>)> {
     if c2s.len() < 200 || s2c.len() < 100 {
         return None;
     }
     let (mut c, mut s) = (Side::new(c2s), Side::new(s2c));
-    let now = Utime { sec: 1_795_000_000, nsec: 0 };
     let server = s.expect(Tag::Hello).read(Hello::read).unwrap();
     c.expect(Tag::Hello).read(Hello::read).unwrap();
     let req = c.expect(Tag::AuthRequest).read(AuthRequest::read).unwrap();
@@ -100,31 +136,7 @@ fn replay(c2s: Bytes, s2c: Bytes, keys: &Keyring, known: &mut Known) -> Option<(
         let done = s.expect(Tag::AuthDone).read(AuthDone::read).unwrap();
         mode = done.mode;
         let accepted = if server.kind == EntityKind::MON {
-            let mut r = Reader::new(&req.payload);
-            assert_eq!(r.u8().unwrap(), 10);
-            let name: AuthName = r.get().unwrap();
-            let key = keys.key(&name).unwrap_or_else(|| panic!("no key of {name}")).clone();
-            check_proof(&key, &challenge, &answer);
-            let old = old_ticket(&answer);
-            let before = known.earlier.iter().find(|c| {
-                c.name() == &name && c.ticket(EntityKind::AUTH).is_some_and(|t| !old.blob.is_empty() && t.blob == old)
-            });
-            known.reclaimed += usize::from(before.is_some());
-            let mut client = before.cloned().unwrap_or_else(|| Client::cephx(name, key));
-            let asked_id = r.u64().unwrap();
-            assert_eq!(asked_id, client.global_id());
-            let mut h = Handshake::new(EntityKind::MON);
-            let rnd = Fixed(Cell::new(5));
-            h.request(&client, &rnd).unwrap();
-            h.more(&client, &rnd, &challenge).unwrap();
-            let a = h.done(&mut client, now, done.global_id, mode, &done.payload).unwrap();
-            assert!(client.ticket(EntityKind::AUTH).is_some());
-            if asked_id != 0 {
-                assert_eq!(done.global_id, asked_id);
-            }
-            known.earlier.push(client.clone());
-            known.client = Some(client);
-            a
+            monitor(&req.payload, &challenge, &answer, &done, keys, known)
         } else {
             service(&req.payload, &challenge, &answer, &done, server.kind, known)?
         };
@@ -186,7 +198,7 @@ fn service(
     done: &AuthDone,
     kind: EntityKind,
     known: &mut Known,
-) -> Option<auth::client::Accepted> {
+) -> Option<Accepted> {
     let mut r = Reader::shared(answer);
     assert_eq!(r.u8().unwrap(), 1);
     let (global_id, service) = (r.u64().unwrap(), r.u32().unwrap());
@@ -225,7 +237,7 @@ fn service(
     let mut p = Reader::new(&plain);
     p.u8().unwrap();
     assert_eq!(p.u64().unwrap(), nonce.wrapping_add(1));
-    Some(auth::client::Accepted { session_key: Some(key), connection_secret: Vec::new() })
+    Some(Accepted { session_key: Some(key), connection_secret: Vec::new() })
 }
 
 #[test]

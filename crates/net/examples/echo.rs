@@ -7,7 +7,7 @@ use auth::{AuthHost, Client, ConMode, CryptoKey, EntityAuth, KeyKind, Method, Ro
 use base::{AddrKind, AddrVec, AuthName, EntityAddr, EntityKind};
 use bytes::Bytes;
 use msgr::{Policies, Policy};
-use net::{ConnEvent, ConnId, EndpointConfig, Handler, Limits, Net, OsRandom, Target};
+use net::{ConnEvent, ConnId, EndpointConfig, Handler, Limits, Net, NetStats, OsRandom, Target};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::mpsc;
@@ -88,6 +88,19 @@ fn cpu() -> u64 {
     s.split_whitespace().next().and_then(|x| x.parse().ok()).expect("number")
 }
 
+/// Prints what an operation has cost, from the counts at the begin and the end.
+fn report(what: &str, cpu: u64, (s0, s1): (&NetStats, &NetStats), dt: Duration) {
+    let ops = (s1.messages_in - s0.messages_in).max(1);
+    println!(
+        "{what}: {:.2} us/op, {:.0} kIOPS, {:.2} reads/op, {:.2} writes/op, {:.2} GiB/s",
+        cpu as f64 / 1000.0 / ops as f64,
+        ops as f64 / dt.as_secs_f64() / 1000.0,
+        (s1.reads - s0.reads) as f64 / ops as f64,
+        (s1.writes - s0.writes) as f64 / ops as f64,
+        (s1.bytes_in + s1.bytes_out - s0.bytes_in - s0.bytes_out) as f64 / dt.as_secs_f64() / f64::from(1 << 30),
+    );
+}
+
 fn main() {
     let a: Vec<String> = std::env::args().skip(1).collect();
     let n = |i: usize| a.get(i).and_then(|x| x.parse::<u64>().ok()).unwrap_or(1);
@@ -117,15 +130,8 @@ fn main() {
             let (c0, s0, t0) = (cpu(), net.stats(), Instant::now());
             tokio::time::sleep(Duration::from_secs(secs)).await;
             let (c1, s1, dt) = (cpu(), net.stats(), t0.elapsed());
-            let ops = (s1.messages_in - s0.messages_in).max(1);
-            println!(
-                "{conns}x{depth} {request}->{reply} secure {secure}: {:.2} us/op, {:.0} kIOPS, {:.2} reads/op, {:.2} writes/op, {:.2} GiB/s",
-                (c1 - c0) as f64 / 1000.0 / ops as f64,
-                ops as f64 / dt.as_secs_f64() / 1000.0,
-                (s1.reads - s0.reads) as f64 / ops as f64,
-                (s1.writes - s0.writes) as f64 / ops as f64,
-                (s1.bytes_in + s1.bytes_out - s0.bytes_in - s0.bytes_out) as f64 / dt.as_secs_f64() / f64::from(1 << 30),
-            );
+            let what = format!("{conns}x{depth} {request}->{reply} secure {secure}");
+            report(&what, c1 - c0, (&s0, &s1), dt);
             cx.stopped().await;
         }
     })

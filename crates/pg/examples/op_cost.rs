@@ -1,8 +1,8 @@
 //! CPU time of the PG machine alone, for 4 KiB reads and writes over a store without I/O.
 //!
-//! `cargo run --release -p belemnite-pg --example op_cost`
+//! `cargo run --release -p belemnite-pg --example op_cost [WRITES [READS]]`
 
-use base::{EntityAddr, EntityKind, EntityName, Epoch, Eversion, Now, OsdId, PgId, PoolId, SnapId, Utime};
+use base::{EntityAddr, EntityKind, EntityName, Epoch, Eversion, Now, OsdId, PgId, PoolId, SnapId, SpgId, Utime};
 use bytes::Bytes;
 use pg::map::{AllUp, Mapping, NoBlocklist};
 use pg::{CreateInfo, Effect, Event, MapView, OpRequest, Pg, PgConfig, PoolView, SessionId};
@@ -99,6 +99,38 @@ fn cpu_ns() -> u64 {
     text.split(' ').next().and_then(|s| s.parse().ok()).unwrap_or(0)
 }
 
+/// Request `tid`: a read of 4 KiB, or a write of `write`, at place `i` of the images' objects.
+fn request(spg: SpgId, tid: u64, i: u64, write: Option<&Bytes>, names: &[Bytes], now: Now) -> Box<OpRequest> {
+    let code = if write.is_some() { OpCode::WRITE } else { OpCode::READ };
+    let data = write.cloned().unwrap_or_default();
+    let off = (i * 4096) % (4 << 20);
+    let mut ops = OpVec::new();
+    ops.push(OsdOp::with_extent(code, off, 4096, data));
+    Box::new(OpRequest {
+        owner: 0,
+        session: SessionId(1),
+        client: EntityName::new(EntityKind::CLIENT, 4100),
+        addr: EntityAddr::default(),
+        features: 0,
+        received: now,
+        ledger: base::ledger::Ledger::begin(now.mono, now.wall, base::Utime::ZERO),
+        msg: Box::new(MOsdOp {
+            tid,
+            pgid: spg,
+            hash: (i as u32).wrapping_mul(0x9e37_79b9) & 255,
+            osdmap_epoch: Epoch(9),
+            flags: if write.is_some() { msg_flags::WRITE } else { msg_flags::READ },
+            mtime: Utime { sec: 5, nsec: 0 },
+            locator: ObjectLocator::new(PoolId(3)),
+            oid: names[(i % 256) as usize].clone(),
+            ops,
+            snapid: SnapId::HEAD,
+            snapc: SnapContext::default(),
+            ..MOsdOp::default()
+        }),
+    })
+}
+
 fn main() {
     let cfg = PgConfig { spg: PgId::new(3, 0).into(), whoami: OsdId(0), index: 1, seed: 7 };
     let now = Now { wall: Utime { sec: 1, nsec: 0 }, ..Now::default() };
@@ -135,35 +167,7 @@ fn main() {
         let start = cpu_ns();
         for i in 0..n {
             tid += 1;
-            let code = if write { OpCode::WRITE } else { OpCode::READ };
-            let data = if write { payload.clone() } else { Bytes::new() };
-            let off = (i * 4096) % (4 << 20);
-            let mut ops = OpVec::new();
-            ops.push(OsdOp::with_extent(code, off, 4096, data));
-            let req = OpRequest {
-                owner: 0,
-                session: SessionId(1),
-                client: EntityName::new(EntityKind::CLIENT, 4100),
-                addr: EntityAddr::default(),
-                features: 0,
-                received: now,
-                ledger: base::ledger::Ledger::begin(now.mono, now.wall, base::Utime::ZERO),
-                msg: Box::new(MOsdOp {
-                    tid,
-                    pgid: cfg.spg,
-                    hash: (i as u32).wrapping_mul(0x9e37_79b9) & 255,
-                    osdmap_epoch: Epoch(9),
-                    flags: if write { msg_flags::WRITE } else { msg_flags::READ },
-                    mtime: Utime { sec: 5, nsec: 0 },
-                    locator: ObjectLocator::new(PoolId(3)),
-                    oid: names[(i % 256) as usize].clone(),
-                    ops,
-                    snapid: SnapId::HEAD,
-                    snapc: SnapContext::default(),
-                    ..MOsdOp::default()
-                }),
-            };
-            let req = Box::new(req);
+            let req = request(cfg.spg, tid, i, if write { Some(&payload) } else { None }, &names, now);
             pg.handle(Event::Op(req), now, store, &mut out);
             while let Some(e) = store.poll_event() {
                 pg.handle(Event::Store(e), now, store, &mut out);
@@ -172,10 +176,10 @@ fn main() {
             out.clear();
         }
         assert_eq!(replies as u64, n);
-        println!("{what}: {} ns of CPU per operation, making the request included", (cpu_ns() - start) / n);
+        println!("{what}: {} ns of CPU per operation, making the request included", (cpu_ns() - start) / n.max(1));
     };
-    let n = 400_000;
     run("first writes", 256, true, &mut pg, &mut store);
-    run("4 KiB write", n, true, &mut pg, &mut store);
-    run("4 KiB read", n, false, &mut pg, &mut store);
+    let arg = |i| std::env::args().nth(i).map_or(400_000, |n| n.parse().expect("a number of operations"));
+    run("4 KiB write", arg(1), true, &mut pg, &mut store);
+    run("4 KiB read", arg(2), false, &mut pg, &mut store);
 }

@@ -13,7 +13,7 @@
 
 use crate::effect::Effect;
 use crate::event::SessionId;
-use crate::exec::{NotifyAck, WatchEffects};
+use crate::exec::{NotifyAck, WatchConnect, WatchEffects};
 use crate::limits::{NOTIFIES_MAX, NOTIFY_BYTES_MAX};
 use crate::object::ObjectInfo;
 use crate::object::info::WatchKey;
@@ -196,6 +196,56 @@ impl WatchTable {
         next
     }
 
+    /// Begins a watch, or connects it anew.
+    fn connect(
+        &mut self,
+        c: &WatchConnect,
+        head: &HObject,
+        session: SessionId,
+        addr: EntityAddr,
+        now: Now,
+        out: &mut Vec<Effect>,
+    ) {
+        let watches = self.objects.entry(head.clone()).or_default();
+        let w = watches.entry(c.key).or_insert_with(|| Watch {
+            session: None,
+            addr,
+            timeout: c.timeout,
+            pings: c.pings,
+            deadline: None,
+            ending: false,
+            pending: BTreeSet::new(),
+        });
+        w.session = Some(session);
+        w.addr = addr;
+        w.pings = c.pings;
+        w.ending = false;
+        w.deadline = c.pings.then(|| now.mono + w.timeout);
+        let deadline = w.deadline;
+        // Notifies that it missed while disconnected.
+        for id in &w.pending {
+            if let Some(n) = self.notifies.get(id) {
+                out.push(notify_message(n, *id, session, c.key.0));
+            }
+        }
+        self.note_deadline(deadline);
+    }
+
+    /// Begins a notify: all watchers of the object get it.
+    fn notify(&mut self, id: u64, mut notify: Notify, out: &mut Vec<Effect>) {
+        for (key, w) in self.objects.get_mut(&notify.head).into_iter().flatten() {
+            notify.waiting.insert(*key);
+            w.pending.insert(id);
+            if let Some(s) = w.session {
+                out.push(notify_message(&notify, id, s, key.0));
+            }
+        }
+        self.notify_bytes += notify.payload.len() as u32;
+        self.note_deadline(Some(notify.deadline));
+        self.notifies.insert(id, notify);
+        self.complete_if_done(id, out);
+    }
+
     /// Carries out the watch operations of a durable vector.
     #[allow(clippy::too_many_arguments, reason = "who asked, for what, when, and where answers go")]
     pub(crate) fn apply(
@@ -213,29 +263,7 @@ impl WatchTable {
             self.remove(head, &d.key, d.tell, user_version, out);
         }
         for c in fx.connects {
-            let watches = self.objects.entry(head.clone()).or_default();
-            let w = watches.entry(c.key).or_insert_with(|| Watch {
-                session: None,
-                addr,
-                timeout: c.timeout,
-                pings: c.pings,
-                deadline: None,
-                ending: false,
-                pending: BTreeSet::new(),
-            });
-            w.session = Some(session);
-            w.addr = addr;
-            w.pings = c.pings;
-            w.ending = false;
-            w.deadline = c.pings.then(|| now.mono + w.timeout);
-            let deadline = w.deadline;
-            // Notifies that it missed while disconnected.
-            for id in &w.pending {
-                if let Some(n) = self.notifies.get(id) {
-                    out.push(notify_message(n, *id, session, c.key.0));
-                }
-            }
-            self.note_deadline(deadline);
+            self.connect(&c, head, session, addr, now, out);
         }
         for key in fx.pings {
             if let Some(w) = self.objects.get_mut(head).and_then(|o| o.get_mut(&key)) {
@@ -247,7 +275,7 @@ impl WatchTable {
             }
         }
         for n in fx.notifies {
-            let mut notify = Notify {
+            let notify = Notify {
                 session,
                 gid: client.num as u64,
                 cookie: n.cookie,
@@ -258,17 +286,7 @@ impl WatchTable {
                 acks: BTreeMap::new(),
                 head: head.clone(),
             };
-            for (key, w) in self.objects.get_mut(head).into_iter().flatten() {
-                notify.waiting.insert(*key);
-                w.pending.insert(n.id);
-                if let Some(s) = w.session {
-                    out.push(notify_message(&notify, n.id, s, key.0));
-                }
-            }
-            self.notify_bytes += notify.payload.len() as u32;
-            self.note_deadline(Some(notify.deadline));
-            self.notifies.insert(n.id, notify);
-            self.complete_if_done(n.id, out);
+            self.notify(n.id, notify, out);
         }
         for a in fx.acks {
             self.ack(&a, head, client, out);

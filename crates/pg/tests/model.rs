@@ -52,10 +52,41 @@ fn random_op(
     name: &str,
     first: bool,
 ) -> (OsdOp, Result<i32, i32>) {
-    let exists = o.is_some();
     // A rollback to the version that the head had before the vector undoes nothing of the vector, in Ceph as here. So
     // it comes first only.
+    let exists = o.is_some();
     match r.below(if first { 20 } else { 19 }) {
+        n @ 0..=7 => (random_data_op(r, o, n), Ok(0)),
+        n @ 8..=14 => random_keys_op(r, o, n),
+        15 => {
+            *o = None;
+            (simple(OpCode::DELETE), if exists { Ok(0) } else { Err(ENOENT) })
+        }
+        16 => {
+            let excl = r.chance(1, 2);
+            o.get_or_insert_default();
+            let op = with_flags(simple(OpCode::CREATE), if excl { op_flags::EXCL } else { 0 });
+            (op, if excl && exists { Err(EEXIST) } else { Ok(0) })
+        }
+        n @ 17..=18 => random_comparison(r, before, o.as_ref(), n),
+        _ => {
+            let Some((snap, then)) = snaps.get(r.below(snaps.len() as u64 + 1) as usize) else {
+                return (simple(OpCode::CREATE), {
+                    o.get_or_insert_default();
+                    Ok(0)
+                });
+            };
+            *o = then.get(name).cloned();
+            let mut op = simple(OpCode::ROLLBACK);
+            op.set_snap(SnapId(*snap));
+            (op, Ok(0))
+        }
+    }
+}
+
+/// Operation `n` of those that change data. None of them fails.
+fn random_data_op(r: &mut Rng, o: &mut Option<Obj>, n: u64) -> OsdOp {
+    match n {
         0..=3 => {
             let (off, data) = (r.below(SIZE_MAX), some_bytes(r, 9000));
             let x = o.get_or_insert_default();
@@ -64,26 +95,26 @@ fn random_op(
                 x.data.resize(end, 0);
             }
             x.data[off as usize..end].copy_from_slice(&data);
-            (write(off, &data), Ok(0))
+            write(off, &data)
         }
         4 => {
             let data = some_bytes(r, 9000);
             o.get_or_insert_default().data.clone_from(&data);
-            (write_full(&data), Ok(0))
+            write_full(&data)
         }
         5 => {
             let data = some_bytes(r, 3000);
             o.get_or_insert_default().data.extend(&data);
-            (append(&data), Ok(0))
+            append(&data)
         }
         6 => {
             let n = r.below(SIZE_MAX);
             if let Some(x) = o {
                 x.data.resize(n as usize, 0);
             }
-            (truncate(n), Ok(0))
+            truncate(n)
         }
-        7 => {
+        _ => {
             let (off, len) = (r.below(SIZE_MAX), 1 + r.below(9000));
             if let Some(x) = o {
                 let n = x.data.len() as u64;
@@ -93,8 +124,15 @@ fn random_op(
                     x.data[off as usize..(off + len) as usize].fill(0);
                 }
             }
-            (zero(off, len), Ok(0))
+            zero(off, len)
         }
+    }
+}
+
+/// Operation `n` of those that change attributes and the omap.
+fn random_keys_op(r: &mut Rng, o: &mut Option<Obj>, n: u64) -> (OsdOp, Result<i32, i32>) {
+    let exists = o.is_some();
+    match n {
         8 => {
             let (k, v) = (pick(r, &KEYS), some_bytes(r, 50));
             o.get_or_insert_default().attrs.insert(k.into(), v.clone());
@@ -132,7 +170,7 @@ fn random_op(
             let op = encoded(OpCode::OMAPRMKEYRANGE, &(a.to_owned(), b.to_owned()));
             (op, if exists { Ok(0) } else { Err(ENOENT) })
         }
-        14 => {
+        _ => {
             let h = some_bytes(r, 30);
             if r.chance(1, 2) {
                 o.get_or_insert_default().header.clone_from(&h);
@@ -145,25 +183,21 @@ fn random_op(
                 (simple(OpCode::OMAPCLEAR), if exists { Ok(0) } else { Err(ENOENT) })
             }
         }
-        15 => {
-            *o = None;
-            (simple(OpCode::DELETE), if exists { Ok(0) } else { Err(ENOENT) })
-        }
-        16 => {
-            let excl = r.chance(1, 2);
-            o.get_or_insert_default();
-            let op = with_flags(simple(OpCode::CREATE), if excl { op_flags::EXCL } else { 0 });
-            (op, if excl && exists { Err(EEXIST) } else { Ok(0) })
-        }
+    }
+}
+
+/// Operation `n` of those that compare an attribute or data with the state before the vector.
+fn random_comparison(r: &mut Rng, before: Option<&Obj>, o: Option<&Obj>, n: u64) -> (OsdOp, Result<i32, i32>) {
+    match n {
         17 => {
             let (k, v) = (pick(r, &KEYS), some_bytes(r, 4));
             let have = before.and_then(|x| x.attrs.get(k)).cloned().unwrap_or_default();
             let holds = if before.is_some() { if have == v { Ok(1) } else { Err(ECANCELED) } } else { Err(ENOENT) };
             (OsdOp::with_xattr(OpCode::CMPXATTR, k.as_bytes(), &v, 1, 1), holds)
         }
-        18 => {
+        _ => {
             let (off, len) = (r.below(SIZE_MAX), 1 + r.below(20) as usize);
-            let inside = o.as_ref().map_or(0, |x| x.data.len());
+            let inside = o.map_or(0, |x| x.data.len());
             let there = before.iter().flat_map(|x| &x.data).take(inside).copied();
             let mut have: Vec<u8> = there.skip(off as usize).take(len).collect();
             have.resize(len, 0);
@@ -174,18 +208,6 @@ fn random_op(
             }
             let op = OsdOp::with_extent(OpCode::CMPEXT, off, len as u64, want.into());
             (op, if differ { Err(-4095 - (len as i32 - 1)) } else { Ok(0) })
-        }
-        _ => {
-            let Some((snap, then)) = snaps.get(r.below(snaps.len() as u64 + 1) as usize) else {
-                return (simple(OpCode::CREATE), {
-                    o.get_or_insert_default();
-                    Ok(0)
-                });
-            };
-            *o = then.get(name).cloned();
-            let mut op = simple(OpCode::ROLLBACK);
-            op.set_snap(SnapId(*snap));
-            (op, Ok(0))
         }
     }
 }
@@ -272,6 +294,61 @@ fn check_books(w: &mut World, what: &str) {
     assert_eq!((s.num_objects, s.num_object_clones, s.num_bytes), (objects, clones, total as i64), "{what}");
 }
 
+/// Runs a random vector on the PG and the model, and some again as a resend. Returns the answer's result and version.
+fn vector(w: &mut World, r: &mut Rng, now: &mut State, snaps: &[(u64, State)], what: &str) -> (i32, u64) {
+    let name = pick(r, &NAMES);
+    let before = now.get(name).cloned();
+    let mut o = before.clone();
+    let (mut ops, mut want) = (Vec::new(), Ok(0));
+    let n = 1 + r.below(4);
+    for i in 0..n {
+        let at = o.clone();
+        let (op, result) = random_op(r, before.as_ref(), &mut o, snaps, name, i == 0);
+        ops.push(op);
+        want = result;
+        if result.is_err() {
+            o = at;
+            break;
+        }
+    }
+    let pure_read = ops.iter().all(|o| !o.op.is_write());
+    if pure_read && before.is_none() {
+        want = Err(ENOENT);
+    }
+    if want.is_err() {
+        o.clone_from(&before);
+    }
+    // The result of a successful write is zero; that of a vector without change is its own.
+    let shown = match want {
+        Ok(v) if pure_read => v,
+        Ok(_) => 0,
+        Err(e) => e,
+    };
+    let req = w.request(1, name, ops);
+    let again = req.clone();
+    let a = w.call(req);
+    if a.result != shown && !(want == Ok(1) && a.result == 1) {
+        panic!("{what}: {name} gives {} instead of {want:?}: {:?}", a.result, again.msg.ops);
+    }
+    match o {
+        Some(o) => now.insert(name.into(), o),
+        None => now.remove(name),
+    };
+    if !pure_read && r.chance(1, 5) {
+        if r.chance(1, 2) {
+            w.restart();
+        }
+        let mut again = again;
+        again.session = pg::SessionId(99);
+        again.msg.osdmap_epoch = w.view.epoch;
+        let b = w.call(again);
+        let user = if a.result == 0 { a.user_version } else { b.user_version };
+        assert_eq!((b.result, b.user_version), (a.result, user), "{what}: resend");
+    }
+    check_object(w, name, SnapId::HEAD, now.get(name), what);
+    (a.result, a.user_version)
+}
+
 fn run(seed: u64, store: MemStore) -> Vec<(i32, u64)> {
     let mut r = Rng::new(seed);
     let mut w = World::with_store(store);
@@ -311,59 +388,7 @@ fn run(seed: u64, store: MemStore) -> Vec<(i32, u64)> {
                     check_object(&mut w, name, SnapId(s), then.get(name), &what);
                 }
             }
-            _ => {
-                let name = pick(&mut r, &NAMES);
-                let before = now.get(name).cloned();
-                let mut o = before.clone();
-                let (mut ops, mut want) = (Vec::new(), Ok(0));
-                let n = 1 + r.below(4);
-                for i in 0..n {
-                    let at = o.clone();
-                    let (op, result) = random_op(&mut r, before.as_ref(), &mut o, &snaps, name, i == 0);
-                    ops.push(op);
-                    want = result;
-                    if result.is_err() {
-                        o = at;
-                        break;
-                    }
-                }
-                let pure_read = ops.iter().all(|o| !o.op.is_write());
-                if pure_read && before.is_none() {
-                    want = Err(ENOENT);
-                }
-                if want.is_err() {
-                    o.clone_from(&before);
-                }
-                // The result of a successful write is zero; that of a vector without change is its own.
-                let shown = match want {
-                    Ok(v) if pure_read => v,
-                    Ok(_) => 0,
-                    Err(e) => e,
-                };
-                let req = w.request(1, name, ops);
-                let again = req.clone();
-                let a = w.call(req);
-                if a.result != shown && !(want == Ok(1) && a.result == 1) {
-                    panic!("{what}: {name} gives {} instead of {want:?}: {:?}", a.result, again.msg.ops);
-                }
-                answers.push((a.result, a.user_version));
-                match o {
-                    Some(o) => now.insert(name.into(), o),
-                    None => now.remove(name),
-                };
-                if !pure_read && r.chance(1, 5) {
-                    if r.chance(1, 2) {
-                        w.restart();
-                    }
-                    let mut again = again;
-                    again.session = pg::SessionId(99);
-                    again.msg.osdmap_epoch = w.view.epoch;
-                    let b = w.call(again);
-                    let user = if a.result == 0 { a.user_version } else { b.user_version };
-                    assert_eq!((b.result, b.user_version), (a.result, user), "{what}: resend");
-                }
-                check_object(&mut w, name, SnapId::HEAD, now.get(name), &what);
-            }
+            _ => answers.push(vector(&mut w, &mut r, &mut now, &snaps, &what)),
         }
         if step % 10 == 9 {
             w.settle();

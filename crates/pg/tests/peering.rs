@@ -81,6 +81,28 @@ struct Play {
     told: BTreeMap<String, Epoch>,
 }
 
+/// A log record from `VERSION:OBJECT`.
+fn record(w: &str) -> (Eversion, Bytes) {
+    let (v, name) = w.split_once(':').unwrap();
+    let version = version(v);
+    let e = LogEntry {
+        kind: LogKind::Modify,
+        soid: object(name),
+        version,
+        prior_version: Eversion::default(),
+        user_version: version.version,
+        reqid: ReqId { tid: version.version, ..ReqId::default() },
+        mtime: Utime::ZERO,
+        result: 0,
+        returns: Vec::new(),
+        snaps: Vec::new(),
+        delta: pg::stats::StatSum::default(),
+        undo: Bytes::new(),
+        touch: None,
+    };
+    (e.version, e.to_record())
+}
+
 fn version(s: &str) -> Eversion {
     let (e, v) = s.split_once('\'').unwrap();
     Eversion { epoch: Epoch(e.parse().unwrap()), version: v.parse().unwrap() }
@@ -168,6 +190,59 @@ impl Play {
         }
     }
 
+    /// A message to another OSD in words; none for reservations, which are granted at once.
+    fn text(&mut self, to: OsdId, msg: &MPgPeer, b: &Body) -> Option<String> {
+        Some(match b {
+            Body::Query => "what do you have?".to_owned(),
+            Body::Notify { info, absent, grants } => {
+                let les = info.last_epoch_started;
+                format!(
+                    "I have {} les {les}{}, leases {grants:?}",
+                    info.last_update,
+                    if *absent { " (nothing)" } else { "" }
+                )
+            }
+            Body::GetLog { last_update, les, .. } => {
+                format!("your log, please; I have {last_update}, les {les}")
+            }
+            Body::Log { since, records, .. } => format!("my log since {since}: {} records", records.len()),
+            Body::Activate { les, since, reset, records, .. } => {
+                let reset = if *reset { ", forget yours" } else { "" };
+                format!("activate, les {les}, log since {since}: {} records{reset}", records.len())
+            }
+            Body::Activated { missing, .. } => format!("activated, lacking {}", missing.len()),
+            Body::Started { clean, .. } => if *clean { "all is clean" } else { "it has started" }.to_owned(),
+            Body::Write { seq, records, ops, .. } => {
+                let with = if ops.is_empty() { "record only" } else { "with data" };
+                format!("write {seq}, {} record{} {with}", records.len(), if records.len() == 1 { "" } else { "s" })
+            }
+            Body::Pull { head, need, urgent } => {
+                let urgent = if *urgent { ", urgent" } else { "" };
+                format!("give me {} as of {need}{urgent}", String::from_utf8_lossy(&head.oid))
+            }
+            Body::Push { id, n, last, head, ops, .. } => {
+                self.pushed = Some((to, *id, *n));
+                let end = if *last { ", the last" } else { "" };
+                format!("part {n} of {}: {} changes{end}", String::from_utf8_lossy(&head.oid), ops.len())
+            }
+            Body::PushAck { n, .. } => format!("part {n} is durable"),
+            Body::Scan { begin, end } => {
+                self.scan = Some((to, begin.clone(), end.clone()));
+                "what have you in the next range?".to_owned()
+            }
+            Body::Backfilled { upto } => format!("filled {}", if upto.max { "to the end" } else { "in part" }),
+            Body::Stable { seq } => format!("stable up to {seq}"),
+            Body::Remove => "remove yours".to_owned(),
+            Body::Failed { errno } => format!("mine failed: {}", base::errno::name(*errno)),
+            Body::Reserve(_) => {
+                // Each reservation is granted at once.
+                self.reserve(to, msg);
+                return None;
+            }
+            b => format!("{b:?}"),
+        })
+    }
+
     fn show(&mut self, e: Effect) {
         match e {
             Effect::Peer { to, msg, lane } => {
@@ -178,58 +253,7 @@ impl Play {
                     self.answer(to, &msg, &Body::Heard { id: place.id, next: 1 });
                     b = Body::decode(&bytes, &Bytes::new(), cid).unwrap();
                 }
-                let text = match &b {
-                    Body::Query => "what do you have?".to_owned(),
-                    Body::Notify { info, absent, grants } => {
-                        let les = info.last_epoch_started;
-                        format!(
-                            "I have {} les {les}{}, leases {grants:?}",
-                            info.last_update,
-                            if *absent { " (nothing)" } else { "" }
-                        )
-                    }
-                    Body::GetLog { last_update, les, .. } => {
-                        format!("your log, please; I have {last_update}, les {les}")
-                    }
-                    Body::Log { since, records, .. } => format!("my log since {since}: {} records", records.len()),
-                    Body::Activate { les, since, reset, records, .. } => {
-                        let reset = if *reset { ", forget yours" } else { "" };
-                        format!("activate, les {les}, log since {since}: {} records{reset}", records.len())
-                    }
-                    Body::Activated { missing, .. } => format!("activated, lacking {}", missing.len()),
-                    Body::Started { clean, .. } => if *clean { "all is clean" } else { "it has started" }.to_owned(),
-                    Body::Write { seq, records, ops, .. } => {
-                        let with = if ops.is_empty() { "record only" } else { "with data" };
-                        format!(
-                            "write {seq}, {} record{} {with}",
-                            records.len(),
-                            if records.len() == 1 { "" } else { "s" }
-                        )
-                    }
-                    Body::Pull { head, need, urgent } => {
-                        let urgent = if *urgent { ", urgent" } else { "" };
-                        format!("give me {} as of {need}{urgent}", String::from_utf8_lossy(&head.oid))
-                    }
-                    Body::Push { id, n, last, head, ops, .. } => {
-                        self.pushed = Some((to, *id, *n));
-                        let end = if *last { ", the last" } else { "" };
-                        format!("part {n} of {}: {} changes{end}", String::from_utf8_lossy(&head.oid), ops.len())
-                    }
-                    Body::PushAck { n, .. } => format!("part {n} is durable"),
-                    Body::Scan { begin, end } => {
-                        self.scan = Some((to, begin.clone(), end.clone()));
-                        "what have you in the next range?".to_owned()
-                    }
-                    Body::Backfilled { upto } => format!("filled {}", if upto.max { "to the end" } else { "in part" }),
-                    Body::Stable { seq } => format!("stable up to {seq}"),
-                    Body::Remove => "remove yours".to_owned(),
-                    Body::Failed { errno } => format!("mine failed: {}", base::errno::name(*errno)),
-                    Body::Reserve(_) => {
-                        // Each reservation is granted at once.
-                        return self.reserve(to, &msg);
-                    }
-                    b => format!("{b:?}"),
-                };
+                let Some(text) = self.text(to, &msg, &b) else { return };
                 let lane = if matches!(lane, Lane::Background(_)) { " (when there is time)" } else { "" };
                 self.say(&format!("to {to}: {text}{lane}"));
             }
@@ -343,61 +367,60 @@ impl Play {
         self.give(Event::Op(Box::new(r)));
     }
 
+    /// A copy tells what it has.
+    fn notify(&mut self, words: &[&str]) {
+        let p = pairs(&words[2..]);
+        let grants = p
+            .get("lease")
+            .map(|v| v.split_once(':').unwrap())
+            .map(|(o, ms)| (OsdId(o.parse().unwrap()), ms.parse().unwrap()));
+        let absent = p.contains_key("absent");
+        let info = Box::new(if absent { PgInfo::default() } else { self.info(&words[2..]) });
+        self.told.insert(words[1].to_owned(), info.last_epoch_started);
+        self.peer(words[1], &Body::Notify { info, absent, grants: grants.into_iter().collect() });
+    }
+
+    /// A copy sends its log, or the primary activates this one.
+    fn log(&mut self, words: &[&str]) {
+        let activates = words[0] == "activate";
+        let reset = words.get(4) == Some(&"reset");
+        let anew = words[2] == "anew";
+        let first = if activates { 4 + usize::from(reset) } else { 3 + usize::from(anew) };
+        let since = version(words[first - 1 - usize::from(reset)]);
+        let records: Vec<(Eversion, Bytes)> = words[first..].iter().map(|w| record(w)).collect();
+        let mut info = self.info(&[]);
+        if !activates && !anew {
+            info.last_epoch_started = self.told.get(words[1]).copied().unwrap_or_default();
+        }
+        info.last_update = records.last().map_or(since, |r| r.0);
+        info.past.clone_from(&self.w.pg.info().past);
+        let (info, records) = (Box::new(info), records.into_iter().map(|r| r.1).collect());
+        let b = if activates {
+            Body::Activate { les: Epoch(words[2].parse().unwrap()), since, reset, info, records }
+        } else {
+            Body::Log { since, info, records }
+        };
+        self.peer(words[1], &b);
+    }
+
+    /// The OSD restarts with what is durable.
+    fn restart(&mut self) {
+        while self.w.store.poll_event().is_some() {}
+        let mut effects = Vec::new();
+        self.w.pg = Pg::load(self.w.cfg, 0, self.w.now, &mut self.w.store, &mut effects);
+        self.leases = Rc::default();
+        self.w.pg.use_leases(self.leases.clone());
+        self.w.pg.keep_log(10, 1);
+        self.w.view.up_from = self.w.view.epoch.next();
+        effects.into_iter().for_each(|e| self.show(e));
+        self.state = state(self.w.pg.state());
+    }
+
     fn line(&mut self, words: &[&str]) {
         match words[0] {
             "map" => self.map(&words[1..]),
-            "notify" => {
-                let p = pairs(&words[2..]);
-                let grants = p
-                    .get("lease")
-                    .map(|v| v.split_once(':').unwrap())
-                    .map(|(o, ms)| (OsdId(o.parse().unwrap()), ms.parse().unwrap()));
-                let absent = p.contains_key("absent");
-                let info = Box::new(if absent { PgInfo::default() } else { self.info(&words[2..]) });
-                self.told.insert(words[1].to_owned(), info.last_epoch_started);
-                self.peer(words[1], &Body::Notify { info, absent, grants: grants.into_iter().collect() });
-            }
-            "log" | "activate" => {
-                let record = |w: &&str| {
-                    let (v, name) = w.split_once(':').unwrap();
-                    let version = version(v);
-                    let e = LogEntry {
-                        kind: LogKind::Modify,
-                        soid: object(name),
-                        version,
-                        prior_version: Eversion::default(),
-                        user_version: version.version,
-                        reqid: ReqId { tid: version.version, ..ReqId::default() },
-                        mtime: Utime::ZERO,
-                        result: 0,
-                        returns: Vec::new(),
-                        snaps: Vec::new(),
-                        delta: pg::stats::StatSum::default(),
-                        undo: Bytes::new(),
-                        touch: None,
-                    };
-                    (e.version, e.to_record())
-                };
-                let activates = words[0] == "activate";
-                let reset = words.get(4) == Some(&"reset");
-                let anew = words[2] == "anew";
-                let first = if activates { 4 + usize::from(reset) } else { 3 + usize::from(anew) };
-                let since = version(words[first - 1 - usize::from(reset)]);
-                let records: Vec<(Eversion, Bytes)> = words[first..].iter().map(record).collect();
-                let mut info = self.info(&[]);
-                if !activates && !anew {
-                    info.last_epoch_started = self.told.get(words[1]).copied().unwrap_or_default();
-                }
-                info.last_update = records.last().map_or(since, |r| r.0);
-                info.past.clone_from(&self.w.pg.info().past);
-                let (info, records) = (Box::new(info), records.into_iter().map(|r| r.1).collect());
-                let b = if activates {
-                    Body::Activate { les: Epoch(words[2].parse().unwrap()), since, reset, info, records }
-                } else {
-                    Body::Log { since, info, records }
-                };
-                self.peer(words[1], &b);
-            }
+            "notify" => self.notify(words),
+            "log" | "activate" => self.log(words),
             "filled" => {
                 let upto = if words[2] == "end" { HObject::max() } else { object(words[2]) };
                 self.peer(words[1], &Body::Backfilled { upto });
@@ -452,17 +475,7 @@ impl Play {
                 self.stuck = false;
                 self.give(Event::Tick);
             }
-            "restart" => {
-                while self.w.store.poll_event().is_some() {}
-                let mut effects = Vec::new();
-                self.w.pg = Pg::load(self.w.cfg, 0, self.w.now, &mut self.w.store, &mut effects);
-                self.leases = Rc::default();
-                self.w.pg.use_leases(self.leases.clone());
-                self.w.pg.keep_log(10, 1);
-                self.w.view.up_from = self.w.view.epoch.next();
-                effects.into_iter().for_each(|e| self.show(e));
-                self.state = state(self.w.pg.state());
-            }
+            "restart" => self.restart(),
             c => panic!("unknown input {c}"),
         }
     }

@@ -151,15 +151,8 @@ fn clean(c: &mut Cluster, what: &str) {
     assert!(all_fit(c) && c.primary().is_some_and(pg::Pg::is_clean), "{what}: {}", c.describe(0));
 }
 
-/// Each vector goes all the way: client's message, plan, transaction of the smallest devices that take it, message to
-/// the member, recovery, backfill, scrub. Exports are tested where they are made (`belemnite store export`).
-#[test]
-fn the_largest_legal_vectors_reach_all_copies_and_are_recovered() {
-    let keys = |n: usize| {
-        let all: BTreeSet<Bytes> = (0..n).map(|i| Bytes::from(format!("{i:08}"))).collect();
-        OsdOp::with_indata(OpCode::OMAPRMKEYS, all.to_bytes(wire::Features::PACIFIC))
-    };
-    let write = |op, len| OsdOp::with_extent(op, 0, len as u64, vec![9; len].into());
+/// The largest vectors of some kinds; with `PG_SIZES` those of more kinds, or those that it names.
+fn mixes() -> Vec<(&'static str, Vec<OsdOp>)> {
     let mut mixes: Vec<(&str, Vec<OsdOp>)> = vec![
         ("attribute and data", vec![setxattr("a", VALUE_MAX), writesame(VECTOR_PAYLOAD_MAX - VALUE_MAX)]),
         (
@@ -170,84 +163,100 @@ fn the_largest_legal_vectors_reach_all_copies_and_are_recovered() {
         ),
     ];
     if std::env::var_os("PG_SIZES").is_some() {
-        let extent = |op, off, len| OsdOp::with_extent(op, off, len, Bytes::new());
-        mixes.extend([
-            ("data", vec![writesame(VECTOR_PAYLOAD_MAX)]),
-            ("an attribute", vec![setxattr("a", VALUE_MAX)]),
-            ("omap values", vec![omap_set(85, 1 << 20)]),
-            ("an omap value", vec![omap_set(1, VALUE_MAX)]),
-            ("an omap header", vec![OsdOp::with_indata(OpCode::OMAPSETHEADER, vec![7; VALUE_MAX].into())]),
-            ("many keys", vec![omap_set(VECTOR_ENTRIES_MAX, 10)]),
-            ("removed keys", vec![small(), keys(VECTOR_ENTRIES_MAX)]),
-            ("a write", vec![write(OpCode::WRITE, WRITE_INPUT_MAX)]),
-            ("a whole write", vec![write(OpCode::WRITEFULL, WRITE_INPUT_MAX)]),
-            ("an append", vec![small(), write(OpCode::APPEND, WRITE_INPUT_MAX - 5)]),
-            (
-                "holes",
-                vec![
-                    writesame(VECTOR_PAYLOAD_MAX),
-                    extent(OpCode::ZERO, 5, OBJECT_MAX - 10),
-                    extent(OpCode::TRUNCATE, 7, 0),
-                    extent(OpCode::TRUNCATE, OBJECT_MAX - 1, 0),
-                ],
-            ),
-            (
-                "attributes",
-                vec![small()].into_iter().chain((0..79).map(|i| setxattr(&format!("a{i}"), 1 << 20))).collect(),
-            ),
-            (
-                "attributes that go",
-                // As many as run in one part; `vectors.rs` has more.
-                (0..1024)
-                    .map(|i| match i % 2 {
-                        0 => setxattr(&format!("x{}", i / 2), 10),
-                        _ => OsdOp::with_xattr(OpCode::RMXATTR, format!("x{}", i / 4).as_bytes(), &[], 0, 0),
-                    })
-                    .collect(),
-            ),
-            (
-                "created and removed",
-                vec![OsdOp::new(OpCode::CREATE), omap_set(85, 1 << 20), OsdOp::new(OpCode::OMAPCLEAR)],
-            ),
-        ]);
+        mixes.extend(more_mixes());
     }
     if let Some(word) = std::env::var("PG_SIZES").ok().filter(|w| w != "1") {
         mixes.retain(|(what, _)| what.contains(&word));
         assert!(!mixes.is_empty(), "no mix has {word} in its name");
     }
-    for (what, ops) in mixes {
-        assert!(sent(&ops), "{what}: the client's message");
-        let mut c = quiet();
-        assert!(all_fit(&mut c));
-        for o in &mut c.osds {
-            o.disk.largest = Some(Transaction::new());
-        }
-        assert_eq!(result(&mut c, 0, ops.clone()), Some(0), "{what}");
-        assert!(all_fit(&mut c), "{what}: the write");
-        for n in 0..2 {
-            let txn = c.osds[n].disk.largest.take().unwrap();
-            // A device with the largest frames, and the smallest one.
-            stored(&txn, 9 << 30).unwrap();
-            if let Err(e) = stored(&txn, 64 << 20) {
-                assert!(matches!(e, ReadError::Io { errno: E2BIG | ENOSPC, .. }), "{what}: {e}");
-            }
-        }
-        // A member that was away gets the object by recovery.
-        let member = 1 - c.map().mapping().acting_primary.0;
-        c.crash(member);
-        c.run(30_000);
-        assert_eq!(result(&mut c, 0, ops), Some(0), "{what}");
-        all_fit(&mut c);
-        c.restart(member);
-        clean(&mut c, what);
-        // Another OSD gets all by backfill.
-        c.change(|m| m.order = vec![0, 2, 1]);
-        clean(&mut c, what);
-        assert!(c.contents(0) == c.contents(2), "{what}");
-        c.scrub(true, false);
-        assert_eq!(c.primary().unwrap().scrub_errors(), 0, "{what}: {:?}", c.log);
-        clean(&mut c, what);
+    mixes
+}
+
+/// The largest vectors of the other kinds.
+fn more_mixes() -> Vec<(&'static str, Vec<OsdOp>)> {
+    let keys = |n: usize| {
+        let all: BTreeSet<Bytes> = (0..n).map(|i| Bytes::from(format!("{i:08}"))).collect();
+        OsdOp::with_indata(OpCode::OMAPRMKEYS, all.to_bytes(wire::Features::PACIFIC))
+    };
+    let write = |op, len| OsdOp::with_extent(op, 0, len as u64, vec![9; len].into());
+    let extent = |op, off, len| OsdOp::with_extent(op, off, len, Bytes::new());
+    vec![
+        ("data", vec![writesame(VECTOR_PAYLOAD_MAX)]),
+        ("an attribute", vec![setxattr("a", VALUE_MAX)]),
+        ("omap values", vec![omap_set(85, 1 << 20)]),
+        ("an omap value", vec![omap_set(1, VALUE_MAX)]),
+        ("an omap header", vec![OsdOp::with_indata(OpCode::OMAPSETHEADER, vec![7; VALUE_MAX].into())]),
+        ("many keys", vec![omap_set(VECTOR_ENTRIES_MAX, 10)]),
+        ("removed keys", vec![small(), keys(VECTOR_ENTRIES_MAX)]),
+        ("a write", vec![write(OpCode::WRITE, WRITE_INPUT_MAX)]),
+        ("a whole write", vec![write(OpCode::WRITEFULL, WRITE_INPUT_MAX)]),
+        ("an append", vec![small(), write(OpCode::APPEND, WRITE_INPUT_MAX - 5)]),
+        (
+            "holes",
+            vec![
+                writesame(VECTOR_PAYLOAD_MAX),
+                extent(OpCode::ZERO, 5, OBJECT_MAX - 10),
+                extent(OpCode::TRUNCATE, 7, 0),
+                extent(OpCode::TRUNCATE, OBJECT_MAX - 1, 0),
+            ],
+        ),
+        ("attributes", vec![small()].into_iter().chain((0..79).map(|i| setxattr(&format!("a{i}"), 1 << 20))).collect()),
+        (
+            "attributes that go",
+            // As many as run in one part; `vectors.rs` has more.
+            (0..1024)
+                .map(|i| match i % 2 {
+                    0 => setxattr(&format!("x{}", i / 2), 10),
+                    _ => OsdOp::with_xattr(OpCode::RMXATTR, format!("x{}", i / 4).as_bytes(), &[], 0, 0),
+                })
+                .collect(),
+        ),
+        ("created and removed", vec![OsdOp::new(OpCode::CREATE), omap_set(85, 1 << 20), OsdOp::new(OpCode::OMAPCLEAR)]),
+    ]
+}
+
+/// Each vector goes all the way: client's message, plan, transaction of the smallest devices that take it, message to
+/// the member, recovery, backfill, scrub. Exports are tested where they are made (`belemnite store export`).
+#[test]
+fn the_largest_legal_vectors_reach_all_copies_and_are_recovered() {
+    for (what, ops) in mixes() {
+        largest_vector(what, ops);
     }
+}
+
+/// Sends a vector to a cluster, and brings its object to a member by recovery and to another OSD by backfill.
+fn largest_vector(what: &str, ops: Vec<OsdOp>) {
+    assert!(sent(&ops), "{what}: the client's message");
+    let mut c = quiet();
+    assert!(all_fit(&mut c));
+    for o in &mut c.osds {
+        o.disk.largest = Some(Transaction::new());
+    }
+    assert_eq!(result(&mut c, 0, ops.clone()), Some(0), "{what}");
+    assert!(all_fit(&mut c), "{what}: the write");
+    for n in 0..2 {
+        let txn = c.osds[n].disk.largest.take().unwrap();
+        // A device with the largest frames, and the smallest one.
+        stored(&txn, 9 << 30).unwrap();
+        if let Err(e) = stored(&txn, 64 << 20) {
+            assert!(matches!(e, ReadError::Io { errno: E2BIG | ENOSPC, .. }), "{what}: {e}");
+        }
+    }
+    // A member that was away gets the object by recovery.
+    let member = 1 - c.map().mapping().acting_primary.0;
+    c.crash(member);
+    c.run(30_000);
+    assert_eq!(result(&mut c, 0, ops), Some(0), "{what}");
+    all_fit(&mut c);
+    c.restart(member);
+    clean(&mut c, what);
+    // Another OSD gets all by backfill.
+    c.change(|m| m.order = vec![0, 2, 1]);
+    clean(&mut c, what);
+    assert!(c.contents(0) == c.contents(2), "{what}");
+    c.scrub(true, false);
+    assert_eq!(c.primary().unwrap().scrub_errors(), 0, "{what}: {:?}", c.log);
+    clean(&mut c, what);
 }
 
 /// A member tells what its log takes at once, and the primary refuses what would leave the object degraded there.

@@ -47,20 +47,26 @@ fn a_files_truncations_order_its_writes() {
 /// extent of the reply.
 type Cut = (OsdOp, i32, &'static [u8]);
 
-/// Numbers and sizes of truncations as 20.2's OSD treats them, taken from its sources: an operation's pair
-/// (1, -1) is (0, 0) for all operations that have an extent; APPEND takes the object's own number, so it is never an
-/// old write; WRITESAME and class methods write without a number.
-#[test]
-fn truncation_pairs_are_treated_as_ceph_treats_them() {
-    const NEVER: (u32, u64) = (1, u64::MAX);
-    let of = |op: OsdOp, (seq, size): (u32, u64)| of_file(op, seq, size);
-    let same = |off: u64, len: u64| {
-        let mut o = OsdOp::with_indata(OpCode::WRITESAME, Bytes::from_static(b"s"));
-        o.set_writesame(wire::msg::osd_op::WriteSameArgs { offset: off, length: len, data_length: 1 });
-        o
-    };
-    let trim = |seq: u32, size: u64| of(simple(OpCode::TRIMTRUNC), (seq, size));
-    let cases: Vec<(&str, Vec<Cut>)> = vec![
+/// The pair of a client that knows no truncation.
+const NEVER: (u32, u64) = (1, u64::MAX);
+
+fn of(op: OsdOp, (seq, size): (u32, u64)) -> OsdOp {
+    of_file(op, seq, size)
+}
+
+fn trim(seq: u32, size: u64) -> OsdOp {
+    of(simple(OpCode::TRIMTRUNC), (seq, size))
+}
+
+fn same(off: u64, len: u64) -> OsdOp {
+    let mut o = OsdOp::with_indata(OpCode::WRITESAME, Bytes::from_static(b"s"));
+    o.set_writesame(wire::msg::osd_op::WriteSameArgs { offset: off, length: len, data_length: 1 });
+    o
+}
+
+/// Steps of WRITE and TRUNCATE, with result and content.
+fn cases_of_writes() -> Vec<(&'static str, Vec<Cut>)> {
+    vec![
         (
             "two clients create, then one goes on with its cache",
             vec![
@@ -106,6 +112,12 @@ fn truncation_pairs_are_treated_as_ceph_treats_them() {
                 (of(write(2, b"cd"), NEVER), 0, b"abcd"),
             ],
         ),
+    ]
+}
+
+/// Steps of the other operations.
+fn cases_of_other_operations() -> Vec<(&'static str, Vec<Cut>)> {
+    vec![
         (
             "the pair truncates as TRIMTRUNC, too: to size 0, without a number",
             vec![(write(0, b"abc"), 0, b"abc"), (trim(1, u64::MAX), 0, b""), (of(write(0, b"ab"), NEVER), 0, b"ab")],
@@ -135,8 +147,15 @@ fn truncation_pairs_are_treated_as_ceph_treats_them() {
                 (of(zero(4, 9), NEVER), 0, b"a\0\0d"),
             ],
         ),
-    ];
-    for (n, (what, steps)) in cases.into_iter().enumerate() {
+    ]
+}
+
+/// Numbers and sizes of truncations as 20.2's OSD treats them, taken from its sources: an operation's pair
+/// (1, -1) is (0, 0) for all operations that have an extent; APPEND takes the object's own number, so it is never an
+/// old write; WRITESAME and class methods write without a number.
+#[test]
+fn truncation_pairs_are_treated_as_ceph_treats_them() {
+    for (n, (what, steps)) in [cases_of_writes(), cases_of_other_operations()].concat().into_iter().enumerate() {
         let (mut w, name) = (World::new(), format!("o{n}"));
         for (i, (op, result, content)) in steps.into_iter().enumerate() {
             let r = w.op(&name, vec![op.clone()]);

@@ -147,6 +147,18 @@ impl Rig {
     }
 }
 
+/// Makes one copy of the superblock and of the roots unreadable, those at the device's `end` or those at its begin.
+fn lose_a_copy(d: &mut SimDisk, end: bool) {
+    let sb = engine::probe(d).unwrap();
+    let l = sb.layout().unwrap();
+    let lost = if end { l.space_end..l.blocks } else { 0..l.log_start };
+    d.bad_reads.extend(lost);
+    // The superblock's first copies can be dispensed with only once the others exist.
+    if engine::probe(d).ok().is_none_or(|s| !end && s.seq != sb.seq) {
+        d.bad_reads.clear();
+    }
+}
+
 #[test]
 fn every_cut_of_growing_under_load_opens() {
     for seed in 1..=2 {
@@ -185,17 +197,8 @@ fn every_cut_of_growing_under_load_opens() {
             d.replay(&record[..n]);
             let mut d = d.power_cut(&mut rng);
             let what = format!("seed {seed}, cut after event {n}");
-            // One copy of the superblock and of the roots may be lost as well.
             if rng.chance(1, 2) {
-                let sb = engine::probe(&mut d).unwrap();
-                let l = sb.layout().unwrap();
-                let end = rng.chance(1, 2);
-                let lost = if end { l.space_end..l.blocks } else { 0..l.log_start };
-                d.bad_reads.extend(lost);
-                // The superblock's first copies can be dispensed with only once the others exist.
-                if engine::probe(&mut d).ok().is_none_or(|s| !end && s.seq != sb.seq) {
-                    d.bad_reads.clear();
-                }
+                lose_a_copy(&mut d, rng.chance(1, 2));
             }
             let size = engine::probe(&mut d).unwrap_or_else(|e| panic!("{what}: {e}")).size();
             assert!(size == SMALL || size == LARGE, "{what}: {size}");

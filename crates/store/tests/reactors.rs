@@ -173,6 +173,39 @@ fn a_collection_stays_with_the_reactor_that_made_it() {
     }
 }
 
+/// Compares the objects of a collection with those of its model. The store may show more collections than the model.
+fn same_objects(s: &mut Store, dev: &mut SimDisk, m: &mut MemStore, c: Cid) {
+    for oid in m.list(Tag(0), c, &oid(0), None, 999).unwrap().0 {
+        let got =
+            store::testing::compare::wait(s, &mut |s| drive(s, dev), |s| s.stat(store::testing::compare::TAG, c, &oid));
+        assert_eq!(got, m.stat(Tag(1), c, &oid));
+        let got = store::testing::compare::wait(s, &mut |s| drive(s, dev), |s| {
+            s.read(store::testing::compare::TAG, c, &oid, 0, u64::MAX)
+        });
+        assert_eq!(got, m.read(Tag(1), c, &oid, 0, u64::MAX));
+    }
+}
+
+/// One model with the collections of all models.
+fn all_of(models: &mut [MemStore]) -> MemStore {
+    let mut all = MemStore::new();
+    for (p, m) in models.iter_mut().enumerate() {
+        let c = cid(p as u32);
+        let mut t = Transaction { ops: vec![Op::MakeCollection { cid: c, bits: 3 }] };
+        for o in m.list(Tag(0), c, &oid(0), None, 999).unwrap().0 {
+            t.push(Op::Touch { cid: c, oid: o.clone() });
+            for (off, len) in m.extents(Tag(0), c, &o, 0, u64::MAX).unwrap() {
+                let data = m.read(Tag(0), c, &o, off, len).unwrap();
+                t.push(Op::Write { cid: c, oid: o.clone(), off, data, sums: None });
+            }
+            let size = m.stat(Tag(0), c, &o).unwrap().size;
+            t.push(Op::Truncate { cid: c, oid: o, size });
+        }
+        all.submit(Tag(0), t);
+    }
+    all
+}
+
 #[test]
 fn any_number_of_reactors_opens_what_another_number_wrote() {
     let mut rng = Rng::new(8);
@@ -190,17 +223,7 @@ fn any_number_of_reactors_opens_what_another_number_wrote() {
             let s = &mut stores[usize::from(reactor_for(shard_for(c, SHARDS), reactors))];
             if round > 0 {
                 assert!(s.collections().iter().any(|x| x.0 == c), "round {round}: {c:?} is where it belongs");
-                // The store may show more collections than this model.
-                for oid in m.list(Tag(0), c, &oid(0), None, 999).unwrap().0 {
-                    let got = store::testing::compare::wait(s, &mut |s| drive(s, &mut dev), |s| {
-                        s.stat(store::testing::compare::TAG, c, &oid)
-                    });
-                    assert_eq!(got, m.stat(Tag(1), c, &oid));
-                    let got = store::testing::compare::wait(s, &mut |s| drive(s, &mut dev), |s| {
-                        s.read(store::testing::compare::TAG, c, &oid, 0, u64::MAX)
-                    });
-                    assert_eq!(got, m.read(Tag(1), c, &oid, 0, u64::MAX));
-                }
+                same_objects(s, &mut dev, m, c);
                 assert_eq!(s.collection_usage(c), m.collection_usage(c));
             }
         }
@@ -242,21 +265,7 @@ fn any_number_of_reactors_opens_what_another_number_wrote() {
     // At the end all collections are in one store, which equals all models.
     let mut s = engine::open(&mut dev, &config(1)).unwrap().remove(0);
     s.check(&mut dev).unwrap();
-    let mut all = MemStore::new();
-    for (p, m) in models.iter_mut().enumerate() {
-        let c = cid(p as u32);
-        let mut t = Transaction { ops: vec![Op::MakeCollection { cid: c, bits: 3 }] };
-        for o in m.list(Tag(0), c, &oid(0), None, 999).unwrap().0 {
-            t.push(Op::Touch { cid: c, oid: o.clone() });
-            for (off, len) in m.extents(Tag(0), c, &o, 0, u64::MAX).unwrap() {
-                let data = m.read(Tag(0), c, &o, off, len).unwrap();
-                t.push(Op::Write { cid: c, oid: o.clone(), off, data, sums: None });
-            }
-            let size = m.stat(Tag(0), c, &o).unwrap().size;
-            t.push(Op::Truncate { cid: c, oid: o, size });
-        }
-        all.submit(Tag(0), t);
-    }
+    let mut all = all_of(&mut models);
     same(&mut s, &mut all, &mut |s| drive(s, &mut dev), false).unwrap();
 }
 

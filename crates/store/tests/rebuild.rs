@@ -252,6 +252,52 @@ struct Seen {
     undo_lost: u64,
 }
 
+/// Writes a last frame without data, which records all frames before as durable, so that rot can't be taken for a torn
+/// tail.
+fn write_last_frame(stores: &mut [Store], dev: &mut SimDisk, model: &mut MemStore, tag: Tag) {
+    for s in stores {
+        if let Some((cid, _)) = s.collections().first().copied() {
+            let t = Transaction { ops: vec![Op::PgInfo { cid, info: Bytes::from_static(b"end") }] };
+            submit(s, dev, tag, t.clone()).unwrap();
+            apply(model, t);
+        }
+    }
+}
+
+/// Damages some pages, and sometimes the map of used blocks.
+fn damage_some(dev: &mut SimDisk, layout: &Layout, rng: &mut Rng, seen: &mut Seen) {
+    if rng.chance(1, 4)
+        && let Some(b) = map_block(dev, layout)
+    {
+        seen.map_lost += 1;
+        damage(dev, rng, b);
+    }
+    for _ in 0..1 + rng.below(4) {
+        let kind = rng.below(KINDS.len() as u64 + 2) as usize;
+        let from = match KINDS.get(kind) {
+            Some((k, _)) => pages(dev, layout.space_start, *k),
+            None => dev.written().into_iter().filter(|b| *b >= layout.space_start && *b < layout.space_end).collect(),
+        };
+        if let Some(b) = from.get(rng.below(from.len().max(1) as u64) as usize) {
+            damage(dev, rng, *b);
+        }
+    }
+}
+
+/// Repairs a device, and is cut off somewhere. Returns what the repair would have reported.
+fn interrupted_repair(dev: &mut SimDisk, cfg: &Config, rng: &mut Rng, seen: &mut Seen) -> Rebuilt {
+    let mut first = dev.clone();
+    first.record = Some(Vec::new());
+    let before = engine::rebuild(&mut first, cfg, is_own).unwrap_or_default();
+    let record = first.record.take().unwrap_or_default();
+    let n = rng.below(record.len() as u64 + 1) as usize;
+    dev.replay(&record[..n]);
+    if record[..n].iter().any(|d| matches!(d, Done::Write(..))) {
+        seen.cut += 1;
+    }
+    before
+}
+
 fn history(seed: u64, seen: &mut Seen) {
     let mut rng = Rng::new(seed);
     let cfg = config(&mut rng);
@@ -275,49 +321,17 @@ fn history(seed: u64, seen: &mut Seen) {
             }
         }
     }
-    // A last frame without data records all frames before as durable, so that rot can't be taken for a torn
-    // tail.
-    for s in &mut stores {
-        if let Some((cid, _)) = s.collections().first().copied() {
-            let t = Transaction { ops: vec![Op::PgInfo { cid, info: Bytes::from_static(b"end") }] };
-            submit(s, &mut dev, Tag(txns + 1), t.clone()).unwrap();
-            apply(&mut model, t);
-        }
-    }
+    write_last_frame(&mut stores, &mut dev, &mut model, Tag(txns + 1));
     drop(stores);
     let layout = Layout::of(dev.bytes()).unwrap();
-    if rng.chance(1, 4)
-        && let Some(b) = map_block(&dev, &layout)
-    {
-        seen.map_lost += 1;
-        damage(&mut dev, &mut rng, b);
-    }
-    for _ in 0..1 + rng.below(4) {
-        let kind = rng.below(KINDS.len() as u64 + 2) as usize;
-        let from = match KINDS.get(kind) {
-            Some((k, _)) => pages(&dev, layout.space_start, *k),
-            None => dev.written().into_iter().filter(|b| *b >= layout.space_start && *b < layout.space_end).collect(),
-        };
-        if let Some(b) = from.get(rng.below(from.len().max(1) as u64) as usize) {
-            damage(&mut dev, &mut rng, *b);
-        }
-    }
+    damage_some(&mut dev, &layout, &mut rng, seen);
     let opened = engine::open(&mut dev.clone(), &cfg);
     seen.did_not_open += u64::from(opened.is_err());
     drop(opened);
     let mut before = Rebuilt::default();
     let mut begun = false;
     if rng.chance(1, 2) {
-        // The repair is interrupted and repeated.
-        let mut first = dev.clone();
-        first.record = Some(Vec::new());
-        before = engine::rebuild(&mut first, &cfg, is_own).unwrap_or_default();
-        let record = first.record.take().unwrap_or_default();
-        let n = rng.below(record.len() as u64 + 1) as usize;
-        dev.replay(&record[..n]);
-        if record[..n].iter().any(|d| matches!(d, Done::Write(..))) {
-            seen.cut += 1;
-        }
+        before = interrupted_repair(&mut dev, &cfg, &mut rng, seen);
         begun = true;
         dev = dev.after_power_cut(&mut rng);
     }

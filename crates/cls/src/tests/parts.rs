@@ -31,6 +31,29 @@ fn bucket(name: &str, size: u64) -> Bytes {
     })
 }
 
+/// Sends reports about some of `n` mirrored images.
+fn report_images(c: &mut MemCtx, rng: &mut Rng, n: u64) {
+    for i in 0..n {
+        for site in ["", "s1", "s2"] {
+            if rng.chance(1, 2) {
+                let status = enc(|w| {
+                    w.string(&format!("g{i}"));
+                    w.versioned(2, 1, |w| {
+                        w.string(site);
+                        w.u8(rng.below(6) as u8);
+                        w.string("text");
+                        w.put(&base::Utime::ZERO);
+                        w.bool(true);
+                    });
+                });
+                let num = 1 + rng.below(2) as i64;
+                // An image that does not decode has no reports.
+                let _ = c.client(num).exec("rbd", "mirror_image_status_set", status);
+            }
+        }
+    }
+}
+
 /// Objects with random entries, and the methods that go through them. A few entries do not decode.
 fn object(rng: &mut Rng, kind: u64) -> (MemCtx, &'static [(&'static str, &'static str)]) {
     let mut c = MemCtx::new();
@@ -74,25 +97,7 @@ fn object(rng: &mut Rng, kind: u64) -> (MemCtx, &'static [(&'static str, &'stati
                 o.omap.insert(format!("global_{global}").into(), enc(|w| w.string(&format!("{i}"))));
             }
             c.object = Some(o);
-            for i in 0..n {
-                for site in ["", "s1", "s2"] {
-                    if rng.chance(1, 2) {
-                        let status = enc(|w| {
-                            w.string(&format!("g{i}"));
-                            w.versioned(2, 1, |w| {
-                                w.string(site);
-                                w.u8(rng.below(6) as u8);
-                                w.string("text");
-                                w.put(&base::Utime::ZERO);
-                                w.bool(true);
-                            });
-                        });
-                        let num = 1 + rng.below(2) as i64;
-                        // An image that does not decode has no reports.
-                        let _ = c.client(num).exec("rbd", "mirror_image_status_set", status);
-                    }
-                }
-            }
+            report_images(&mut c, rng, n);
             let (name, addr) = (base::EntityName::new(base::EntityKind::CLIENT, 1), c.origin.1);
             c.watchers.push(crate::Watcher { name, addr, cookie: 1, timeout: 30 });
             return (

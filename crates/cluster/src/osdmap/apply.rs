@@ -146,6 +146,18 @@ impl OsdMap {
         Ok(())
     }
 
+    fn apply_profiles(&mut self, inc: &Incremental) {
+        if !inc.old_erasure_code_profiles.is_empty() || !inc.new_erasure_code_profiles.is_empty() {
+            let profiles = Arc::make_mut(&mut self.erasure_code_profiles);
+            for name in &inc.old_erasure_code_profiles {
+                profiles.remove(name);
+            }
+            for (name, p) in &inc.new_erasure_code_profiles {
+                profiles.insert(name.clone(), p.clone());
+            }
+        }
+    }
+
     fn apply_osds(&mut self, inc: &Incremental) -> Result<(), MapError> {
         if inc.new_last_up_change != base::Utime::ZERO {
             self.last_up_change = inc.new_last_up_change;
@@ -169,15 +181,7 @@ impl OsdMap {
         for (osd, a) in &inc.new_primary_affinity {
             self.set_affinity(*osd, *a)?;
         }
-        if !inc.old_erasure_code_profiles.is_empty() || !inc.new_erasure_code_profiles.is_empty() {
-            let profiles = Arc::make_mut(&mut self.erasure_code_profiles);
-            for name in &inc.old_erasure_code_profiles {
-                profiles.remove(name);
-            }
-            for (name, p) in &inc.new_erasure_code_profiles {
-                profiles.insert(name.clone(), p.clone());
-            }
-        }
+        self.apply_profiles(inc);
         self.apply_states(inc)?;
         for (osd, addrs) in &inc.new_up_client {
             let i = self.known(*osd)?;

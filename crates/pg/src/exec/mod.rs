@@ -35,9 +35,7 @@ pub(crate) use progress::Progress;
 pub use snap::index_key;
 pub(crate) use snap::{index_clone, load_clone_info, load_context, trim_clone};
 pub(crate) use view::{Step, Stop, View};
-#[cfg(test)]
-pub(crate) use watch::WatchConnect;
-pub(crate) use watch::{NotifyAck, WatchDisconnect, WatchEffects};
+pub(crate) use watch::{NotifyAck, WatchConnect, WatchDisconnect, WatchEffects};
 
 use crate::limits::OUTPUT_MAX;
 use crate::object::intervals::RangeLog;

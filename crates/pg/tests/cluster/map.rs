@@ -60,6 +60,28 @@ impl Osds for OsdTable {
 }
 
 impl Map {
+    /// The first map of a cluster, in which all OSDs are up.
+    pub fn first(osds: usize, size: u32, min_size: u32, code: Option<(u8, u8)>) -> Self {
+        Self {
+            epoch: 10,
+            up: vec![true; osds],
+            up_from: vec![5; osds],
+            up_thru: vec![5; osds],
+            order: (0..osds as i32).collect(),
+            temp: Vec::new(),
+            size,
+            min_size,
+            removed_snaps: Vec::new(),
+            snap_seq: 0,
+            full: Vec::new(),
+            lost: Vec::new(),
+            backfillfull: 0.9,
+            code,
+            overwrites: true,
+            pool_full: false,
+        }
+    }
+
     pub fn is_up(&self, o: i32) -> bool {
         self.up[o as usize]
     }

@@ -191,24 +191,7 @@ impl Cluster {
         clients: usize,
     ) -> Self {
         let rng = Rng::new(seed);
-        let map = Map {
-            epoch: 10,
-            up: vec![true; osds],
-            up_from: vec![5; osds],
-            up_thru: vec![5; osds],
-            order: (0..osds as i32).collect(),
-            temp: Vec::new(),
-            size,
-            min_size,
-            removed_snaps: Vec::new(),
-            snap_seq: 0,
-            full: Vec::new(),
-            lost: Vec::new(),
-            backfillfull: 0.9,
-            code,
-            overwrites: true,
-            pool_full: false,
-        };
+        let map = Map::first(osds, size, min_size, code);
         let mut c = Self {
             rng,
             rivals: Rng::new(seed ^ 0x5eed),
@@ -249,23 +232,7 @@ impl Cluster {
                 down_since: None,
             });
         }
-        // The monitor requests the PG's creation.
-        let now = c.clock();
-        let cfg = c.config(0);
-        let mut how = CreateInfo::default();
-        let h = &mut how.extra.history;
-        for e in [&mut h.epoch_created, &mut h.same_interval_since, &mut h.same_up_since, &mut h.same_primary_since] {
-            *e = Epoch(10);
-        }
-        let mut out = Vec::new();
-        let view = c.maps[0].view(0);
-        let mut pg = Pg::create(cfg, how, now, &mut c.osds[0].disk, &mut out);
-        pg.use_leases(c.osds[0].leases.clone());
-        pg.use_reserver(c.osds[0].reserver.clone(), 0);
-        pg.keep_log(c.keep_log.0, c.keep_log.1);
-        pg.handle(Event::Map(view), now, &mut c.osds[0].disk, &mut out);
-        c.osds[0].pg = Some(pg);
-        c.carry_out(0, out);
+        c.create_pg();
         for _ in 0..clients {
             c.clients.push(Client { tid: 0, busy: None, sent: 0, done: 0, anywhere: false, creates: false, errors: 0 });
         }
@@ -532,6 +499,83 @@ impl Cluster {
         }
     }
 
+    /// The monitor requests the PG's creation.
+    fn create_pg(&mut self) {
+        let now = self.clock();
+        let cfg = self.config(0);
+        let mut how = CreateInfo::default();
+        let h = &mut how.extra.history;
+        for e in [&mut h.epoch_created, &mut h.same_interval_since, &mut h.same_up_since, &mut h.same_primary_since] {
+            *e = Epoch(10);
+        }
+        let mut out = Vec::new();
+        let view = self.maps[0].view(0);
+        let mut pg = Pg::create(cfg, how, now, &mut self.osds[0].disk, &mut out);
+        pg.use_leases(self.osds[0].leases.clone());
+        pg.use_reserver(self.osds[0].reserver.clone(), 0);
+        pg.keep_log(self.keep_log.0, self.keep_log.1);
+        pg.handle(Event::Map(view), now, &mut self.osds[0].disk, &mut out);
+        self.osds[0].pg = Some(pg);
+        self.carry_out(0, out);
+    }
+
+    /// Each OSD asks each other one for a lease.
+    fn beat(&mut self) {
+        for a in 0..self.osds.len() as i32 {
+            for b in 0..self.osds.len() as i32 {
+                if a != b && self.osds[a as usize].running && !self.net.blocked.contains(&(a, b)) {
+                    let d = 1 + self.rng.below(self.net.delay);
+                    let sent = self.now;
+                    self.at(d, What::Ask { from: a, to: b, sent });
+                }
+            }
+        }
+        self.at(HEARTBEAT_MS, What::Beat);
+    }
+
+    /// OSD `to` gets a lease of `from`, counted from the time of its question.
+    fn grant(&mut self, from: i32, to: i32, sent: u64, epoch: u32) {
+        let until = Self::mono_at(sent) + READ_LEASE;
+        let o = &self.osds[to as usize];
+        if o.running {
+            o.leases.update(LeaseUpdate::Held(OsdId(from), Held { until, epoch: Epoch(epoch) }));
+            if o.pg.as_ref().is_some_and(Pg::waits_for_lease) {
+                self.feed(to, Event::Leases);
+            }
+        }
+    }
+
+    /// The monitor looks at an OSD: marks it down or up, and sends it maps.
+    fn judge(&mut self, n: i32) {
+        if self.contended && self.osds[n as usize].running {
+            self.contend(n);
+        }
+        let o = &self.osds[n as usize];
+        let dead = o.down_since.is_some_and(|t| self.now - t >= GRACE_MS);
+        let peers = (0..self.osds.len() as i32).filter(|p| *p != n && self.map().is_up(*p));
+        let (mut all, mut lost) = (0, 0);
+        for p in peers {
+            all += 1;
+            lost += i32::from(self.net.blocked.contains(&(n, p)) || self.net.blocked.contains(&(p, n)));
+        }
+        let isolated = all > 0 && lost * 2 > all && self.rng.chance(1, 20);
+        if (dead || isolated) && self.map().is_up(n) {
+            self.mark_down(n);
+        }
+        let cut = self.osds[n as usize].cut;
+        let fine = self.osds[n as usize].running && !cut && lost == 0;
+        if fine && !self.map().is_up(n) && self.osds[n as usize].epoch == self.map().epoch {
+            // The OSD is marked down in its map and boots again.
+            self.change(|m| {
+                m.up[n as usize] = true;
+                m.up_from[n as usize] = m.epoch;
+            });
+        }
+        if !cut {
+            self.maps_to(n);
+        }
+    }
+
     fn step(&mut self, w: What) {
         match w {
             What::Peer { from, to, session, msg } => {
@@ -540,18 +584,7 @@ impl Cluster {
                 }
             }
             What::Reset { osd, peer } => self.feed(osd, Event::PeerReset(OsdId(peer))),
-            What::Beat => {
-                for a in 0..self.osds.len() as i32 {
-                    for b in 0..self.osds.len() as i32 {
-                        if a != b && self.osds[a as usize].running && !self.net.blocked.contains(&(a, b)) {
-                            let d = 1 + self.rng.below(self.net.delay);
-                            let sent = self.now;
-                            self.at(d, What::Ask { from: a, to: b, sent });
-                        }
-                    }
-                }
-                self.at(HEARTBEAT_MS, What::Beat);
-            }
+            What::Beat => self.beat(),
             What::Ask { from, to, sent } => {
                 let o = &self.osds[to as usize];
                 if o.running {
@@ -563,16 +596,7 @@ impl Cluster {
                     }
                 }
             }
-            What::Grant { from, to, sent, epoch } => {
-                let until = Self::mono_at(sent) + READ_LEASE;
-                let o = &self.osds[to as usize];
-                if o.running {
-                    o.leases.update(LeaseUpdate::Held(OsdId(from), Held { until, epoch: Epoch(epoch) }));
-                    if o.pg.as_ref().is_some_and(Pg::waits_for_lease) {
-                        self.feed(to, Event::Leases);
-                    }
-                }
-            }
+            What::Grant { from, to, sent, epoch } => self.grant(from, to, sent, epoch),
             What::MapTo(n) => self.maps_to(n),
             What::Sync(n) => {
                 let pending = self.osds[n as usize].disk.pending() as u64;
@@ -604,33 +628,7 @@ impl Cluster {
             What::Start(n) => self.restart(n),
             What::Check => {
                 for n in 0..self.osds.len() as i32 {
-                    if self.contended && self.osds[n as usize].running {
-                        self.contend(n);
-                    }
-                    let o = &self.osds[n as usize];
-                    let dead = o.down_since.is_some_and(|t| self.now - t >= GRACE_MS);
-                    let peers = (0..self.osds.len() as i32).filter(|p| *p != n && self.map().is_up(*p));
-                    let (mut all, mut lost) = (0, 0);
-                    for p in peers {
-                        all += 1;
-                        lost += i32::from(self.net.blocked.contains(&(n, p)) || self.net.blocked.contains(&(p, n)));
-                    }
-                    let isolated = all > 0 && lost * 2 > all && self.rng.chance(1, 20);
-                    if (dead || isolated) && self.map().is_up(n) {
-                        self.mark_down(n);
-                    }
-                    let cut = self.osds[n as usize].cut;
-                    let fine = self.osds[n as usize].running && !cut && lost == 0;
-                    if fine && !self.map().is_up(n) && self.osds[n as usize].epoch == self.map().epoch {
-                        // The OSD is marked down in its map and boots again.
-                        self.change(|m| {
-                            m.up[n as usize] = true;
-                            m.up_from[n as usize] = m.epoch;
-                        });
-                    }
-                    if !cut {
-                        self.maps_to(n);
-                    }
+                    self.judge(n);
                 }
                 self.at(1000, What::Check);
             }

@@ -504,12 +504,17 @@ fn a_page_of_large_entries_is_bounded() {
     assert!(out.len() < 24 << 20, "{} bytes", out.len());
 }
 
+/// Header and entries of an index.
+fn before(s: &Shard) -> (Bytes, BTreeMap<Bytes, Bytes>) {
+    let o = s.0.object.as_ref().unwrap();
+    (o.header.clone(), o.omap.clone())
+}
+
 /// Calls of a hostile client: each one fails or has its documented effect, and the sums stay equal to the entries.
 #[test]
 fn statistics_hold_whatever_a_hostile_client_calls() {
     let mut s = Shard::new();
     let k = key("name", "");
-    let before = |s: &Shard| (s.0.object.as_ref().unwrap().header.clone(), s.0.object.as_ref().unwrap().omap.clone());
 
     // Completing what was not prepared, or was prepared with another tag.
     let complete = |tag: &str, epoch| enc(|w| complete_input(w, &k, tag, epoch));
@@ -542,7 +547,17 @@ fn statistics_hold_whatever_a_hostile_client_calls() {
     assert_eq!(s.page(&key(&marker, ""), u32::MAX, "", "", false).0.len(), 2);
     assert!(s.page(&Key::default(), 10, &marker, &marker, true).0.is_empty());
 
-    // A header or an entry that was damaged on disk: an error, and nothing changes.
+    s.check();
+}
+
+/// A header or an entry that was damaged on disk gives an error, and nothing changes.
+#[test]
+fn a_call_on_a_damaged_index_changes_nothing() {
+    let mut s = Shard::new();
+    let k = key("name", "");
+    s.call("bucket_prepare_op", enc(|w| prepare_input(w, &k, "a"))).unwrap();
+    s.call("bucket_complete_op", enc(|w| complete_input(w, &k, "a", 1))).unwrap();
+    let complete = |tag: &str, epoch| enc(|w| complete_input(w, &k, tag, epoch));
     let header = s.0.object.as_ref().unwrap().header.clone();
     for damaged in [
         header.slice(..header.len() - 3),

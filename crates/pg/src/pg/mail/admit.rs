@@ -5,7 +5,7 @@ use crate::effect::Effect;
 use crate::event::{OpRequest, SessionId};
 use crate::exec::{OpAccess, op_access};
 use crate::limits::{NAMESPACE_LEN_MAX, OBJECT_NAME_LEN_MAX, OPS_PER_VECTOR_MAX, WRITE_SIZE_MAX};
-use crate::map::{map_flags, pool_flags};
+use crate::map::{MapView, PoolView, map_flags, pool_flags};
 use crate::pg::journal::action::Kind;
 use crate::pg::ops::plan::Plan;
 use crate::pg::ops::work::Work;
@@ -73,15 +73,7 @@ impl Pg {
         if paused || behind {
             return self.hold(req, if paused { Cause::Paused } else { Cause::Lock }, turn.out);
         }
-        let blocked = !map.blocklist.is_empty() && map.blocklist.contains(&req.addr);
-        let refused = if blocked {
-            Some(EBLOCKLISTED)
-        } else if pool.has(pool_flags::EIO) {
-            Some(EIO)
-        } else {
-            refuse(&req, &access)
-        };
-        if let Some(errno) = refused {
+        if let Some(errno) = refusal(map, &pool, &req, &access) {
             tracing::debug!(pg = %self.env.spg(), client = %req.client, errno, "operation refused");
             return self.reply_error(&mut req, errno, Kind::of(&access), turn);
         }
@@ -195,6 +187,18 @@ impl Pg {
         for req in self.mail.take_held() {
             self.handle_op(req, turn);
         }
+    }
+}
+
+/// The errno with which an operation is answered at once.
+#[inline]
+fn refusal(map: &MapView, pool: &PoolView, req: &OpRequest, access: &OpAccess) -> Option<Errno> {
+    if !map.blocklist.is_empty() && map.blocklist.contains(&req.addr) {
+        Some(EBLOCKLISTED)
+    } else if pool.has(pool_flags::EIO) {
+        Some(EIO)
+    } else {
+        refuse(req, access)
     }
 }
 
