@@ -14,6 +14,7 @@
 //! Tests: `tests/are_bad_peers_refused.rs` (1, `altering_the_offer_on_the_way_breaks_the_signature`),
 //! `tests/do_hostile_bytes_only_close.rs` (1, 2), an assertion (3).
 
+use crate::ending::Ending;
 use crate::error::Error;
 use crate::frame::{Frame, Tag, banner, header2, read_header2};
 use crate::policy::{FrameLimits, Policies, Policy, UNACKED_BYTES_MAX, UNACKED_MAX, WINDOW_BYTES};
@@ -188,8 +189,7 @@ pub struct Connection {
     pub(crate) session: Session,
     /// The second event of a frame that causes two.
     pub(crate) extra: Option<Event>,
-    /// The present socket has ended with an error.
-    failed: bool,
+    ending: Ending,
 }
 
 impl std::fmt::Debug for Connection {
@@ -234,7 +234,7 @@ impl Connection {
             lossy,
             session: Session::default(),
             extra: None,
-            failed: false,
+            ending: Ending::default(),
         };
         me.tx.raw(&banner());
         me
@@ -257,7 +257,7 @@ impl Connection {
         self.rx = Rx::new(self.cfg.pool.clone(), self.cfg.frames);
         self.tx = Tx::new(self.cfg.pool.clone());
         self.extra = None;
-        self.failed = false;
+        self.ending = Ending::default();
         self.state = state;
     }
 
@@ -463,10 +463,9 @@ impl Connection {
     /// Returns the next event, parsing input as needed. Error: the peer broke the protocol, or one side refuses the
     /// other; the connection must be closed.
     pub fn poll_event(&mut self, now: Now) -> Result<Option<Event>, Error> {
-        debug_assert!(!self.failed, "the socket has ended with an error, and no further byte of it is parsed");
+        self.ending.check();
         let next = self.next_event(now);
-        self.failed = next.is_err();
-        next
+        self.ending.note(next)
     }
 
     fn next_event(&mut self, now: Now) -> Result<Option<Event>, Error> {

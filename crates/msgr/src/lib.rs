@@ -9,6 +9,7 @@
 
 mod assembly;
 pub mod conn;
+mod ending;
 pub mod error;
 pub mod frame;
 mod handshake;

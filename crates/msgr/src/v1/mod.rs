@@ -17,6 +17,7 @@ pub mod format;
 mod rx;
 
 use crate::conn::{Config, Event, Peer};
+use crate::ending::Ending;
 use crate::error::Error;
 use crate::policy::{AUTH_ATTEMPTS_MAX, AUTH_FRAMES_MAX, FRAME_BYTES_MAX_PREAUTH, FrameLimits, Policy, WINDOW_BYTES};
 use crate::tx::Tx;
@@ -98,8 +99,7 @@ pub struct Connection {
     queued_bytes: usize,
     /// The message that opened the session for the host.
     extra: Option<Event>,
-    /// The socket has ended with an error.
-    failed: bool,
+    ending: Ending,
 }
 
 impl std::fmt::Debug for Connection {
@@ -136,7 +136,7 @@ impl Connection {
             queue: VecDeque::new(),
             queued_bytes: 0,
             extra: None,
-            failed: false,
+            ending: Ending::default(),
         }
     }
 
@@ -313,10 +313,9 @@ impl Connection {
     /// Returns the next event, parsing input as needed. Error: the peer broke the protocol, or is refused; the
     /// connection must be closed.
     pub fn poll_event(&mut self, now: Now) -> Result<Option<Event>, Error> {
-        debug_assert!(!self.failed, "the socket has ended with an error, and no further byte of it is parsed");
+        self.ending.check();
         let next = self.next_event(now);
-        self.failed = next.is_err();
-        next
+        self.ending.note(next)
     }
 
     fn next_event(&mut self, now: Now) -> Result<Option<Event>, Error> {
