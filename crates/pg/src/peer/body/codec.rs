@@ -6,6 +6,7 @@ use crate::peer::piece::Place;
 use crate::peer::reserve::ReserveMsg;
 use crate::peer::txn::{decode_ops, encode_ops};
 use crate::scrub::message::ScrubMsg;
+use crate::unreached::unreached;
 use base::errno::Errno;
 use base::{Epoch, Eversion, HObject};
 use bytes::Bytes;
@@ -253,7 +254,9 @@ impl Body {
     }
 
     fn encode_shard_read(&self, w: &mut Writer) {
-        let Self::ShardRead { id, n, seq, family, from, items } = self else { return };
+        let Self::ShardRead { id, n, seq, family, from, items } = self else {
+            return unreached("only a ShardRead is encoded as one");
+        };
         if let Some(from) = from {
             w.u8(SHARD_READ_FROM);
             w.put(from);

@@ -13,6 +13,7 @@ use crate::pg::ops::work::RecoveryWork;
 use crate::pg::ops::work::Work;
 use crate::pg::peering::{Peers, Unacked};
 use crate::shards::PeerId;
+use crate::unreached::unreached;
 use bytes::Bytes;
 
 /// Progress of sending unacknowledged writes again, [`RESEND_BYTES`] at a time.
@@ -71,8 +72,8 @@ impl Pg {
 
     /// Goes on to send writes again after `bytes` of them were acknowledged, and then the parts of objects that waited.
     pub(in crate::pg) fn go_on_again(&mut self, to: PeerId, bytes: usize) {
-        let Some(m) = self.peers.members.get_mut(&to) else { return };
-        let Some(a) = &mut m.again else { return };
+        let Some(m) = self.peers.members.get_mut(&to) else { return unreached("the member has acknowledged") };
+        let Some(a) = &mut m.again else { return unreached("writes are sent to it again") };
         a.bytes = a.bytes.saturating_sub(bytes);
         a.next = a.next.max(m.acked + 1);
         if a.bytes > RESEND_BYTES / 2 {

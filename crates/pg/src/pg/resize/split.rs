@@ -31,6 +31,7 @@ use crate::pg::ops::work::ResizeWork;
 use crate::pg::ops::work::Work;
 use crate::pg::{Pg, PgConfig, State, Turn};
 use crate::stats::StatSum;
+use crate::unreached::unreached;
 use base::errno::{E2BIG, EIO};
 use base::planted::{Bug, acts};
 use base::{Epoch, Eversion, HObject, Mono, Now, OsdId, PgId, SpgId};
@@ -230,7 +231,7 @@ impl Pg {
 
     #[allow(clippy::type_complexity, reason = "as the effect has it; none if a part of the index was moved")]
     fn split(&mut self, id: u64, store: &mut dyn ObjectStore) -> Step<Option<Vec<(SpgId, Option<Box<Child>>)>>> {
-        let Some((epoch, pg_num)) = self.maps.first_kept().and_then(|m| Some((m.epoch, m.pool.as_ref()?.pg_num)))
+        let Some((epoch, pg_num)) = self.maps.first_postponed().and_then(|m| Some((m.epoch, m.pool.as_ref()?.pg_num)))
         else {
             return Ok(Some(Vec::new()));
         };
@@ -399,7 +400,7 @@ impl Pg {
 
     /// Removes the index entries, missing objects and log records that the children get.
     fn forget_given(&self, parts: &[Part], ops: &mut Vec<Op>) {
-        let Some((own, children)) = parts.split_last() else { return };
+        let Some((own, children)) = parts.split_last() else { return unreached("the last part is the parent's own") };
         let cid = own.cid;
         let (meta, missing) = own_objects(own.spg);
         let gone = |keys: Vec<Bytes>, oid: Oid, ops: &mut Vec<Op>| {

@@ -190,7 +190,7 @@ impl Pg {
         let (begin, end) = (run.upto.clone(), HObject::max());
         self.ask(At::List, &Ask::List { begin: begin.clone(), end: end.clone() });
         let to = self.me();
-        let Some(run) = &mut self.scrub.interval.run else { return };
+        let Some(run) = &mut self.scrub.interval.run else { return unreached("a question ends no scrub") };
         run.own_open = true;
         let n = run.n;
         self.start_work(Work::Scrub(ScrubWork::List { to, n, begin, end }), None, turn);
