@@ -53,7 +53,7 @@ pub use exec::{ClassCall, OpAccess, copy_source, index_key as snap_index_key, op
 pub use long::{Caller, LongCalls};
 pub use map::{MapView, MergeMeta, PoolView};
 pub use merge_msg::{MergeMsg, SourceState};
-pub use moving::{Handover, Late, Move, SECOND, pg_of, staging_cid};
+pub use moving::{Handover, Move, Postponed, SECOND, pg_of, staging_cid};
 pub use pg::{Child, Pg, PgConfig, Scrubs, State, answer_for_none, is_intake};
 pub use shards::{PeerId, ShardSet};
 pub use stats::OpDump;

@@ -3,7 +3,7 @@
 //! The source machine goes on serving and feeds the target machine like one more copy: objects one after the other,
 //! and every change to what the target has. Then the source holds new messages and sends its state
 //! ([`Move::Switch`]). The control machine tells every reactor, at one point in the sequence of maps, that the PG is
-//! on the target from there on. The source forwards the messages it held ([`Move::Late`]).
+//! on the target from there on. The source forwards the messages it held ([`Move::Postponed`]).
 //!
 //! Two collections of an OSD never have the same name: a PG's collection has its own name or its [`staging_cid`], in
 //! turns. A collection without a PG info, or with an empty one, is void: it is being filled or removed. While neither
@@ -61,7 +61,7 @@ pub fn pg_of(cid: Cid) -> Option<SpgId> {
 /// A message that came for a PG while it was moving.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs, reason = "as the inputs of a PG")]
-pub enum Late {
+pub enum Postponed {
     Op(Box<OpRequest>),
     Peer { from: OsdId, msg: Box<MPgPeer> },
     Merge { from: SpgId, msg: Box<MergeMsg> },
@@ -136,7 +136,7 @@ pub enum Move {
     /// Host to source: all messages that reactors sent to the source have arrived.
     Flushed,
     /// Source to target: the messages held by the source, which is done with that.
-    Late(Vec<Late>),
+    Postponed(Vec<Postponed>),
     /// Source's host to target: the source's collection is void.
     Void,
     /// Source or target to its host: the machine is no longer needed.

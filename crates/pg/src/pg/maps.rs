@@ -1,6 +1,6 @@
 //! Maps of a machine: the newest one, those that wait, and the other members it names.
 
-use super::mail::kept::keep_map;
+use super::mail::postponed::postpone_map;
 use super::rest::list;
 use crate::map::{MapView, PoolView};
 use base::{Epoch, OsdId};
@@ -58,7 +58,7 @@ impl Maps {
 
     /// Keeps a map for later; of equal ones only the first and the last.
     pub(super) fn keep(&mut self, map: MapView) {
-        keep_map(&mut self.early, map);
+        postpone_map(&mut self.early, map);
     }
 
     /// Keeps a map for later, whatever the ones before.
@@ -72,7 +72,7 @@ impl Maps {
     }
 
     /// The oldest kept map.
-    pub(super) fn first_kept(&self) -> Option<&MapView> {
+    pub(super) fn first_postponed(&self) -> Option<&MapView> {
         self.early.first()
     }
 
@@ -83,12 +83,12 @@ impl Maps {
     }
 
     /// Epoch of the newest kept map; 0 if there is none.
-    pub(super) fn last_kept(&self) -> Epoch {
+    pub(super) fn last_postponed(&self) -> Epoch {
         self.early.last().map_or(Epoch(0), |m| m.epoch)
     }
 
     /// Takes the kept maps.
-    pub(super) fn take_kept(&mut self) -> Vec<MapView> {
+    pub(super) fn take_postponed(&mut self) -> Vec<MapView> {
         std::mem::take(&mut self.early)
     }
 

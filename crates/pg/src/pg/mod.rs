@@ -307,7 +307,7 @@ impl Pg {
         }
         self.arm_retry(turn.now);
         self.mail.flush(turn.out);
-        self.replay_late(turn);
+        self.replay_postponed(turn);
         if self.life.is_stopping() {
             self.check_stopped(turn.out);
         }

@@ -137,7 +137,7 @@ impl Pg {
             self.note_aside(e);
         }
         if let Some(e) = entries.last() {
-            self.note_kept(seq, e.version);
+            self.note_undo(seq, e.version);
         }
     }
 
@@ -448,7 +448,7 @@ impl Pg {
         if !self.is_coded() {
             return;
         }
-        self.kept_safe(self.stable_at_members());
+        self.mark_safe(self.stable_at_members());
         self.plans.ready_all(self.ec.take_settling());
     }
 

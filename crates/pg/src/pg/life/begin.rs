@@ -143,7 +143,7 @@ impl Pg {
 
     pub(in crate::pg) fn take_early_maps(&mut self, turn: &mut Turn<'_>) {
         // A map may split the PG; the maps after it are then kept again.
-        for map in self.maps.take_kept() {
+        for map in self.maps.take_postponed() {
             self.handle_map(map, turn);
         }
         if self.is_early() {

@@ -3,12 +3,12 @@
 //! - `admit`: checks of an arriving operation
 //! - `backoff`: telling clients to hold operations that can't be served
 //! - `held`: operations that wait for the map or the PG, limited per sender
-//! - `kept`: maps and inputs kept while the PG changes its collection or moves
+//! - `postponed`: maps and inputs that wait while the PG changes its collection or moves
 
 pub(in crate::pg) mod admit;
 pub(in crate::pg) mod backoff;
 pub(in crate::pg) mod held;
-pub(in crate::pg) mod kept;
+pub(in crate::pg) mod postponed;
 
 use crate::effect::Effect;
 use crate::event::{OpRequest, SessionId};

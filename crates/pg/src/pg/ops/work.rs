@@ -137,5 +137,5 @@ pub(in crate::pg) enum ShardWork {
     /// Reads ranges of this shard for the primary.
     Read(Box<ShardAsk>),
     /// Drops undo data of writes that are stable.
-    DropKept,
+    DropUndo,
 }

@@ -78,7 +78,7 @@ impl Pg {
             self.journal.drop_commits();
         }
         self.watches.clear();
-        for map in self.maps.take_kept() {
+        for map in self.maps.take_postponed() {
             self.map_of_failed(map, out);
         }
     }

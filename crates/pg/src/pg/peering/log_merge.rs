@@ -204,7 +204,7 @@ impl Pg {
             self.journal.rewind_log(to);
         }
         if let Some(to) = rewind {
-            self.kept_rewind(to);
+            self.rewind_undo(to);
         }
         self.journal.extend_log(new.iter().map(|(e, _)| e.dup()));
         self.recovery.lacks(missing);

@@ -105,7 +105,7 @@ impl Pg {
             None => 0,
         };
         self.peers.told_stable = self.peers.told_stable.max(seq);
-        self.kept_safe(seq.min(durable));
+        self.mark_safe(seq.min(durable));
     }
 
     /// True if all writes of the interval up to `seq` are applied here.
@@ -420,7 +420,7 @@ impl Pg {
             f.durable_write = seq;
         }
         if self.is_coded() {
-            self.kept_safe(seq.min(self.peers.told_stable));
+            self.mark_safe(seq.min(self.peers.told_stable));
         }
         self.send_to(to, &Body::WriteAck { seq });
     }

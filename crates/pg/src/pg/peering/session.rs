@@ -387,7 +387,7 @@ impl Pg {
             return;
         }
         if !self.peers.serves {
-            self.keep_all();
+            self.mark_log_safe();
         }
         self.peers.serves = true;
         if self.understands(self.primary(), PeerFeatures::STARTS) {

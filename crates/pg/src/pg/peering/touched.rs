@@ -69,7 +69,7 @@ impl Pg {
     /// Goes on with the activation once the start of the interval is durable.
     pub(in crate::pg) fn start_saved(&mut self, turn: &mut Turn<'_>) {
         if matches!(self.life.state(), State::Activating { .. }) {
-            self.keep_all();
+            self.mark_log_safe();
             self.wait_for_leases(turn);
         }
     }

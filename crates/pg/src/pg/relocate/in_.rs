@@ -16,15 +16,15 @@
 use crate::effect::Effect;
 use crate::event::Event;
 use crate::exec::Stop;
-use crate::moving::{Handover, Late, Move};
+use crate::moving::{Handover, Move, Postponed};
 use crate::pg::journal::action::Action;
 use crate::pg::journal::action::RelocateAction;
-use crate::pg::mail::kept;
+use crate::pg::mail::postponed;
 use crate::pg::ops::plan::Stage;
 use crate::pg::ops::plan::Verdict;
 use crate::pg::ops::work::RelocateWork;
 use crate::pg::ops::work::Work;
-use crate::pg::relocate::out::late;
+use crate::pg::relocate::out::postponable;
 use crate::pg::{Pg, PgConfig, State, Turn};
 use crate::unreached::unreached;
 use std::collections::VecDeque;
@@ -46,9 +46,9 @@ pub(in crate::pg) struct Arrive {
     /// The source's collection is void.
     void: bool,
     /// Messages that the source held.
-    late: Option<Vec<Late>>,
+    postponed: Option<Vec<Postponed>>,
     /// Messages that came to this reactor.
-    own_late: Vec<Late>,
+    own_postponed: Vec<Postponed>,
 }
 
 impl Pg {
@@ -76,8 +76,8 @@ impl Pg {
             decided: false,
             written: false,
             void: false,
-            late: None,
-            own_late: Vec::new(),
+            postponed: None,
+            own_postponed: Vec::new(),
         }));
         pg
     }
@@ -94,10 +94,10 @@ impl Pg {
         match event {
             Event::Map(map) => self.maps.keep_all(map),
             Event::Leases | Event::Fetched(..) => {}
-            event => match late(event) {
+            event => match postponable(event) {
                 Ok(l) => {
-                    let full = kept::keep_late(&mut a.own_late, l);
-                    self.close_late(full);
+                    let full = postponed::postpone(&mut a.own_postponed, l);
+                    self.close_postponed(full);
                 }
                 Err(event) => return Some(event),
             },
@@ -117,7 +117,7 @@ impl Pg {
                 self.start_work(Work::Relocate(RelocateWork::Arrive), None, turn);
             }
             Move::CallOff | Move::Decided(false) if !a.decided => self.leave_unarrived(turn.out),
-            Move::Late(l) => a.late = Some(l),
+            Move::Postponed(l) => a.postponed = Some(l),
             Move::Void => a.void = true,
             _ => {}
         }
@@ -127,7 +127,7 @@ impl Pg {
     fn leave_unarrived(&mut self, out: &mut Vec<Effect>) {
         let made = self.relocate.arrive.take().is_some_and(|a| a.made);
         self.life.enter(State::Deleted);
-        self.maps.take_kept();
+        self.maps.take_postponed();
         self.drop_operations(out);
         self.mail.post(Effect::Move(Box::new(Move::Left { made })));
     }
@@ -147,7 +147,7 @@ impl Pg {
                 a.ready_told = true;
                 turn.out.push(Effect::Move(Box::new(Move::Ready)));
             }
-            if a.written && a.void && a.late.is_some() {
+            if a.written && a.void && a.postponed.is_some() {
                 self.live(turn.out);
             }
             return;
@@ -199,7 +199,7 @@ impl Pg {
             // The source continues with a map that is among those kept from here on.
             self.maps.keep_last();
         }
-        let epoch = self.maps.last_kept();
+        let epoch = self.maps.last_postponed();
         turn.out.push(Effect::Move(Box::new(Move::Loaded { n, epoch })));
         self.pump_arrival(turn);
     }
@@ -230,12 +230,12 @@ impl Pg {
     /// Takes over the source's state and starts serving.
     fn live(&mut self, out: &mut Vec<Effect>) {
         let Some(a) = self.relocate.arrive.take() else { return unreached("the PG arrives") };
-        let Arrive { handover: Some(l), late, own_late, .. } = *a else {
+        let Arrive { handover: Some(l), postponed, own_postponed, .. } = *a else {
             return unreached("a move is decided once the source has handed over");
         };
         let Handover { epoch, info, log, granted, watches, interval: m, counters, reported_seq, created_told, forced } =
             *l;
-        let mut maps = self.maps.take_kept();
+        let mut maps = self.maps.take_postponed();
         let at = maps.iter().position(|m| m.epoch >= epoch).unwrap_or(maps.len());
         maps.drain(..at);
         let mut maps = maps.into_iter();
@@ -262,7 +262,7 @@ impl Pg {
         out.push(Effect::Members);
         out.push(Effect::Move(Box::new(Move::Here)));
         self.relocate.replay.0.extend(maps);
-        self.relocate.replay.1.extend(late.into_iter().flatten().chain(own_late));
+        self.relocate.replay.1.extend(postponed.into_iter().flatten().chain(own_postponed));
     }
 }
 

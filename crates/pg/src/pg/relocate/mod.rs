@@ -7,7 +7,7 @@ pub(in crate::pg) mod in_;
 pub(in crate::pg) mod out;
 
 use crate::map::MapView;
-use crate::moving::Late;
+use crate::moving::Postponed;
 use in_::Arrive;
 use out::Depart;
 
@@ -20,7 +20,7 @@ pub(in crate::pg) struct Relocate {
     /// State as target of a move.
     arrive: Option<Box<Arrive>>,
     /// Maps and other inputs that were held for a move, to be handled now.
-    replay: (Vec<MapView>, Vec<Late>),
+    replay: (Vec<MapView>, Vec<Postponed>),
 }
 
 impl Relocate {

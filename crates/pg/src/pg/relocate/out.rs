@@ -20,9 +20,9 @@ use crate::event::Event;
 use crate::exec::{Step, Stop};
 use crate::limits::{MOVE_AHEAD, MOVE_BEHIND_MAX, MOVE_HOLD, MOVE_HOLDS_MAX, MOVE_PART_MAX, MOVE_SETTLED, PUSH_BYTES};
 use crate::map::MapView;
-use crate::moving::{Handover, Late, Move, staging_cid};
+use crate::moving::{Handover, Move, Postponed, staging_cid};
 use crate::pace::Class;
-use crate::pg::mail::kept;
+use crate::pg::mail::postponed;
 use crate::pg::ops::plan::Plan;
 use crate::pg::ops::plan::Stage;
 use crate::pg::ops::plan::Verdict;
@@ -106,7 +106,7 @@ pub(in crate::pg) struct Depart {
     busy: bool,
     holds: u32,
     not_before: Mono,
-    late: Vec<Late>,
+    postponed: Vec<Postponed>,
     maps: Vec<MapView>,
 }
 
@@ -130,7 +130,7 @@ impl Depart {
             busy: false,
             holds: 0,
             not_before: Mono(0),
-            late: Vec::new(),
+            postponed: Vec::new(),
             maps: Vec::new(),
         }
     }
@@ -217,20 +217,20 @@ impl Depart {
 }
 
 /// Converts an input to a held message; returns it if it need not be held.
-pub(in crate::pg) fn late(event: Event) -> Result<Late, Event> {
+pub(in crate::pg) fn postponable(event: Event) -> Result<Postponed, Event> {
     Ok(match event {
-        Event::Op(r) => Late::Op(r),
-        Event::Peer { from, msg } => Late::Peer { from, msg },
-        Event::Merge { from, msg } => Late::Merge { from, msg },
-        Event::PeerReset(o) => Late::PeerReset(o),
-        Event::SessionClosed(s) => Late::SessionClosed(s),
-        Event::Force(f) => Late::Force(f),
-        Event::Scrub(r) => Late::Scrub(r),
+        Event::Op(r) => Postponed::Op(r),
+        Event::Peer { from, msg } => Postponed::Peer { from, msg },
+        Event::Merge { from, msg } => Postponed::Merge { from, msg },
+        Event::PeerReset(o) => Postponed::PeerReset(o),
+        Event::SessionClosed(s) => Postponed::SessionClosed(s),
+        Event::Force(f) => Postponed::Force(f),
+        Event::Scrub(r) => Postponed::Scrub(r),
         event => return Err(event),
     })
 }
 
-impl Late {
+impl Postponed {
     pub(in crate::pg) fn into_event(self) -> Event {
         match self {
             Self::Op(r) => Event::Op(r),
@@ -320,24 +320,24 @@ impl Pg {
     pub(in crate::pg) fn hold_for_move(&mut self, event: Event) -> Option<Event> {
         let leads = self.is_primary();
         let Some(d) = &mut self.relocate.depart else { return Some(event) };
-        let late = match (d.at, event) {
-            (At::Hold(_), Event::Op(r)) => Late::Op(r),
+        let postponed = match (d.at, event) {
+            (At::Hold(_), Event::Op(r)) => Postponed::Op(r),
             // A primary needs its members' messages to finish its operations; a member needs nothing from its
             // primary.
-            (At::Hold(_), Event::Peer { from, msg }) if !leads => Late::Peer { from, msg },
+            (At::Hold(_), Event::Peer { from, msg }) if !leads => Postponed::Peer { from, msg },
             (At::Frozen, Event::Map(map)) => {
                 d.maps.push(map);
                 return None;
             }
             (At::Frozen, Event::Tick | Event::Leases | Event::Fetched(..)) => return None,
-            (At::Frozen, event) => match late(event) {
+            (At::Frozen, event) => match postponable(event) {
                 Ok(l) => l,
                 Err(event) => return Some(event),
             },
             (_, event) => return Some(event),
         };
-        let full = kept::keep_late(&mut d.late, late);
-        self.close_late(full);
+        let full = postponed::postpone(&mut d.postponed, postponed);
+        self.close_postponed(full);
         None
     }
 
@@ -360,10 +360,10 @@ impl Pg {
             Move::Refuse => self.stay("the target refused"),
             Move::Decided(false) => self.stay("pg_num of the pool changed"),
             Move::Flushed => {
-                let kept = self.relocate.depart.take().map(|d| d.late).unwrap_or_default();
+                let kept = self.relocate.depart.take().map(|d| d.postponed).unwrap_or_default();
                 // Operations that were held before the move come first.
-                let late = self.mail.take_held().into_iter().map(Late::Op).chain(kept).collect();
-                turn.out.push(Effect::Move(Box::new(Move::Late(late))));
+                let postponed = self.mail.take_held().into_iter().map(Postponed::Op).chain(kept).collect();
+                turn.out.push(Effect::Move(Box::new(Move::Postponed(postponed))));
                 self.life.enter(State::Deleted);
                 turn.out.push(Effect::Move(Box::new(Move::Left { made: true })));
             }
@@ -378,21 +378,21 @@ impl Pg {
         // A target that refused ignores this.
         self.mail.post(Effect::Move(Box::new(Move::CallOff)));
         self.mail.post(Effect::Move(Box::new(Move::Stays)));
-        let Depart { late, maps, .. } = *d;
+        let Depart { postponed, maps, .. } = *d;
         self.relocate.replay.0.extend(maps);
-        self.relocate.replay.1.extend(late);
+        self.relocate.replay.1.extend(postponed);
     }
 
     /// Handles the held inputs of a cancelled or finished move.
-    pub(in crate::pg) fn replay_late(&mut self, turn: &mut Turn<'_>) {
+    pub(in crate::pg) fn replay_postponed(&mut self, turn: &mut Turn<'_>) {
         if self.relocate.replay.0.is_empty() && self.relocate.replay.1.is_empty() {
             return;
         }
-        let (maps, late) = std::mem::take(&mut self.relocate.replay);
+        let (maps, postponed) = std::mem::take(&mut self.relocate.replay);
         for m in maps {
             self.input(Event::Map(m), turn);
         }
-        for l in late {
+        for l in postponed {
             self.input(l.into_event(), turn);
         }
     }
@@ -523,8 +523,8 @@ impl Pg {
                     d.at = At::Copy;
                     // The pauses grow, so that a busy PG is not held all the time.
                     d.not_before = turn.now.mono + MOVE_HOLD * (1 << d.holds.min(6));
-                    let late = std::mem::take(&mut d.late);
-                    self.relocate.replay.1.extend(late);
+                    let postponed = std::mem::take(&mut d.postponed);
+                    self.relocate.replay.1.extend(postponed);
                     return;
                 }
                 _ => return,

@@ -207,7 +207,7 @@ impl Pg {
 
     /// The source and its state, if both copies are in the version agreed for the merge.
     pub(in crate::pg) fn good_source(&self) -> Option<(SpgId, &SourceState)> {
-        let meta = self.maps.first_kept()?.pool.as_ref()?.last_merge;
+        let meta = self.maps.first_postponed()?.pool.as_ref()?.last_merge;
         let [from] = self.resize.merges.now[..] else { return None };
         let state = self.resize.merges.states.get(&from)?.as_deref()?;
         let here = self.journal.info().is_complete()
@@ -227,7 +227,7 @@ impl Pg {
 
     /// Epoch of the merge.
     fn merging_at(&self) -> Epoch {
-        self.maps.first_kept().map_or(self.epoch(), |m| m.epoch)
+        self.maps.first_postponed().map_or(self.epoch(), |m| m.epoch)
     }
 
     /// The collection for the sources' objects, in the target's shard of the store; it may stay empty.
@@ -338,7 +338,7 @@ impl Pg {
 
     fn merge_pgs(&mut self, id: u64, from: Cid, store: &mut dyn ObjectStore) -> Step<()> {
         let tag = self.tag(id);
-        let Some((epoch, pg_num)) = self.maps.first_kept().and_then(|m| Some((m.epoch, m.pool.as_ref()?.pg_num)))
+        let Some((epoch, pg_num)) = self.maps.first_postponed().and_then(|m| Some((m.epoch, m.pool.as_ref()?.pg_num)))
         else {
             return Ok(());
         };

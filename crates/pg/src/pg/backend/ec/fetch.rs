@@ -61,7 +61,7 @@ impl Pg {
         let id = plan.id;
         match &plan.work {
             Work::Shard(ShardWork::Read(ask)) => self.run_shard_read(id, ask, turn),
-            Work::Shard(ShardWork::DropKept) => self.run_drop_kept(id, turn),
+            Work::Shard(ShardWork::DropUndo) => self.run_drop_undo(id, turn),
             _ => unreached("each part runs its own work"),
         }
     }

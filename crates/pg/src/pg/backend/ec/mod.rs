@@ -7,7 +7,7 @@
 //! - `write`: derives the transaction of each shard from a logical one
 //! - `undo`: the data that a log entry replaced, and its restoration
 //! - `defer`: writes that are sent later to members whose shards they spare
-//! - `kept`: dropping of undo data that is not needed any more
+//! - `undo_data`: dropping of undo data that is not needed any more
 //! - `read`: bytes of shards for a running plan, and the rebuilding of missing ones
 //! - `fetch`: reads between shards
 //! - `spare`: entries that spare shards
@@ -22,16 +22,16 @@
 pub(in crate::pg) mod defer;
 pub(in crate::pg) mod fetch;
 pub(in crate::pg) mod image;
-pub(in crate::pg) mod kept;
 pub(in crate::pg) mod read;
 pub(in crate::pg) mod spare;
 pub(in crate::pg) mod undo;
+pub(in crate::pg) mod undo_data;
 pub(in crate::pg) mod write;
 
 use self::fetch::{Asked, ShardAsk};
-use self::kept::Kept;
 use self::read::{Holders, ShardReads};
 use self::spare::Touched;
+use self::undo_data::UndoData;
 use crate::map::Code;
 use crate::pg::seldom::{Part, Seldom};
 use crate::pg::{Pg, Turn};
@@ -50,7 +50,7 @@ struct ShardState {
     /// Reader of shards for the running plan.
     reads: Option<Box<ShardReads>>,
     /// Undo data that this shard keeps.
-    kept: Kept,
+    undo: UndoData,
     /// Messages of this machine to itself.
     to_self: VecDeque<Box<MPgPeer>>,
     /// Open questions of plans to other shards.
@@ -75,7 +75,7 @@ struct ShardState {
 impl Part for ShardState {
     const EMPTY: &'static Self = &Self {
         reads: None,
-        kept: Kept::EMPTY,
+        undo: UndoData::EMPTY,
         to_self: VecDeque::new(),
         asked: BTreeMap::new(),
         questions: 0,
@@ -83,7 +83,7 @@ impl Part for ShardState {
         touched: None,
         asks_touched: None,
         contradictions: 0,
-        version: kept::NOTHING,
+        version: undo_data::NOTHING,
         acked: 0,
         settling: BTreeSet::new(),
     };
@@ -136,18 +136,18 @@ impl EcState {
     /// Forgets the undo data: all of it is dropped.
     pub(in crate::pg) fn forget_undo(&mut self) {
         if let Some(s) = self.shard.used() {
-            s.kept = Kept::default();
+            s.undo = UndoData::default();
         }
     }
 
     /// Sets the objects that were set aside before this machine existed.
     pub(in crate::pg) fn set_aside(&mut self, all: Vec<(Eversion, HObject)>) {
-        self.shard.kept.set_aside(all);
+        self.shard.undo.set_aside(all);
     }
 
     /// Takes out the entries about objects set aside that `which` selects.
     pub(in crate::pg) fn give_aside(&mut self, which: impl Fn(&HObject) -> bool) -> Vec<(Eversion, HObject)> {
-        self.shard.used().map(|s| s.kept.give(which)).unwrap_or_default()
+        self.shard.used().map(|s| s.undo.give(which)).unwrap_or_default()
     }
 
     /// Queues a message of this machine to itself.
@@ -265,7 +265,7 @@ impl Pg {
         while let Some(m) = self.ec.shard.used().and_then(|s| s.to_self.pop_front()) {
             self.handle_peer(self.env.whoami(), &m, turn);
         }
-        self.pump_kept(turn);
+        self.pump_undo(turn);
     }
 
     /// Ends the interval: open questions and waiting answers are dropped.
@@ -280,7 +280,7 @@ impl Pg {
             s.contradictions = 0;
             s.acked = 0;
             s.settling.clear();
-            s.kept.end_interval();
+            s.undo.end_interval();
         }
     }
 

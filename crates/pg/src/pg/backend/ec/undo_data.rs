@@ -25,7 +25,7 @@ pub(in crate::pg) const NOTHING: Eversion = Eversion { epoch: base::Epoch(0), ve
 
 /// Undo data of a shard.
 #[derive(Debug, Default)]
-pub(in crate::pg) struct Kept {
+pub(in crate::pg) struct UndoData {
     /// Writes of the interval that may have to be undone, by number.
     writes: VecDeque<(u64, Eversion)>,
     /// Objects set aside, by the version of their entry.
@@ -38,7 +38,7 @@ pub(in crate::pg) struct Kept {
     dropping: bool,
 }
 
-impl Kept {
+impl UndoData {
     pub(in crate::pg) const EMPTY: Self = Self {
         writes: VecDeque::new(),
         aside: VecDeque::new(),
@@ -77,28 +77,28 @@ impl Pg {
         // The name of an object set aside has the version's number alone. Numbers ascend in a log, and an entry that
         // leaves the log takes with it what it set aside; so no two of them are for one number.
         let unique = |v: &Eversion| v.version < e.version.version || *v == e.version;
-        debug_assert!(self.ec.shard.kept.aside.back().is_none_or(|(v, _)| unique(v)), "{} after another", e.version);
+        debug_assert!(self.ec.shard.undo.aside.back().is_none_or(|(v, _)| unique(v)), "{} after another", e.version);
         for u in decode(&e.undo).unwrap_or_default() {
             if let Undo::Aside(o) = u {
-                self.ec.shard.kept.aside.push_back((e.version, o));
+                self.ec.shard.undo.aside.push_back((e.version, o));
             }
         }
     }
 
     /// Notes a submitted write with entries up to `version`; `seq` is its number in the interval, 0 if no other shard
     /// has it.
-    pub(in crate::pg) fn note_kept(&mut self, seq: u64, version: Eversion) {
+    pub(in crate::pg) fn note_undo(&mut self, seq: u64, version: Eversion) {
         if seq == 0 {
-            self.ec.shard.kept.safe = version;
-            self.ec.shard.kept.ready += 1;
+            self.ec.shard.undo.safe = version;
+            self.ec.shard.undo.ready += 1;
         } else {
-            self.ec.shard.kept.writes.push_back((seq, version));
+            self.ec.shard.undo.writes.push_back((seq, version));
         }
     }
 
     /// Marks writes up to `seq` as safe: they are durable on all members.
-    pub(in crate::pg) fn kept_safe(&mut self, seq: u64) {
-        let Some(k) = self.ec.shard.used().map(|s| &mut s.kept) else { return };
+    pub(in crate::pg) fn mark_safe(&mut self, seq: u64) {
+        let Some(k) = self.ec.shard.used().map(|s| &mut s.undo) else { return };
         while let Some((n, v)) = k.writes.front().copied()
             && n <= seq
         {
@@ -109,7 +109,7 @@ impl Pg {
     }
 
     /// Marks the log as safe up to the start of the interval.
-    pub(in crate::pg) fn keep_all(&mut self) {
+    pub(in crate::pg) fn mark_log_safe(&mut self) {
         if self.is_coded() {
             // Writes of the interval may have arrived before the message that it started.
             let to = self
@@ -117,14 +117,14 @@ impl Pg {
                 .log()
                 .last_before(self.journal.info().history.same_interval_since)
                 .min(self.journal.info().last_update);
-            self.ec.shard.kept.safe = self.ec.shard.kept.safe.max(to);
+            self.ec.shard.undo.safe = self.ec.shard.undo.safe.max(to);
         }
     }
 
     /// Forgets the entries newer than `to`, which the log no longer has. Objects that those entries set aside are
     /// restored or removed.
-    pub(in crate::pg) fn kept_rewind(&mut self, to: Eversion) {
-        let Some(k) = self.ec.shard.used().map(|s| &mut s.kept) else { return };
+    pub(in crate::pg) fn rewind_undo(&mut self, to: Eversion) {
+        let Some(k) = self.ec.shard.used().map(|s| &mut s.undo) else { return };
         k.aside.retain(|(v, _)| *v <= to);
         k.writes.retain(|(_, v)| *v <= to);
         k.safe = k.safe.min(to);
@@ -134,36 +134,36 @@ impl Pg {
     /// Changes that remove all objects set aside, for a log of which no entry will be undone.
     pub(in crate::pg) fn forget_aside(&self) -> Vec<Op> {
         let cid = self.env.cid();
-        self.ec.shard.kept.aside.iter().map(|(v, o)| Op::Remove { cid, oid: aside(o, *v) }).collect()
+        self.ec.shard.undo.aside.iter().map(|(v, o)| Op::Remove { cid, oid: aside(o, *v) }).collect()
     }
 
     /// Starts dropping undo data, if a batch is due or no write is in flight.
-    pub(in crate::pg) fn pump_kept(&mut self, turn: &mut Turn<'_>) {
-        let k = &self.ec.shard.kept;
+    pub(in crate::pg) fn pump_undo(&mut self, turn: &mut Turn<'_>) {
+        let k = &self.ec.shard.undo;
         // The primary waits until it has told the members that it is idle. Otherwise each isolated write would be
         // followed by a transaction.
         let told = !self.is_primary() || self.peers.told_stable() >= self.peers.seq();
         let idle = k.writes.is_empty() && (told || !k.aside.is_empty());
         let due = k.safe > k.dropped && (k.ready >= BATCH || idle);
         if due && !k.dropping && !self.life.is_stopping() && self.is_settled() {
-            self.ec.shard.kept.dropping = true;
-            self.start_work(Work::Shard(ShardWork::DropKept), None, turn);
+            self.ec.shard.undo.dropping = true;
+            self.start_work(Work::Shard(ShardWork::DropUndo), None, turn);
         }
     }
 
-    pub(in crate::pg) fn run_drop_kept(&mut self, id: u64, turn: &mut Turn<'_>) -> Verdict {
-        let (cid, to) = (self.env.cid(), self.ec.shard.kept.safe);
-        let gone = self.ec.shard.kept.aside.iter().take_while(|(v, _)| *v <= to).take(2 * BATCH).cloned();
+    pub(in crate::pg) fn run_drop_undo(&mut self, id: u64, turn: &mut Turn<'_>) -> Verdict {
+        let (cid, to) = (self.env.cid(), self.ec.shard.undo.safe);
+        let gone = self.ec.shard.undo.aside.iter().take_while(|(v, _)| *v <= to).take(2 * BATCH).cloned();
         let gone: Vec<(Eversion, HObject)> = gone.collect();
         let mut ops: Vec<Op> = gone.iter().map(|(v, o)| Op::Remove { cid, oid: aside(o, *v) }).collect();
         ops.push(Op::DropKept { cid, to });
         match self.commit_alone(self.tag(id), ops, turn.store) {
             Ok(()) => {
-                self.ec.shard.kept.aside.drain(..gone.len());
-                let rest = self.ec.shard.kept.aside.front().is_some_and(|(v, _)| *v <= to);
-                self.ec.shard.kept.dropped = if rest { self.ec.shard.kept.dropped } else { to };
-                self.ec.shard.kept.ready = 0;
-                self.ec.shard.kept.dropping = false;
+                self.ec.shard.undo.aside.drain(..gone.len());
+                let rest = self.ec.shard.undo.aside.front().is_some_and(|(v, _)| *v <= to);
+                self.ec.shard.undo.dropped = if rest { self.ec.shard.undo.dropped } else { to };
+                self.ec.shard.undo.ready = 0;
+                self.ec.shard.undo.dropping = false;
                 Verdict::Submitted
             }
             Err(stop) => self.step_failed(stop, turn.out),
