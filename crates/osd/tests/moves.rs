@@ -18,9 +18,9 @@ use net::ConnId;
 use osd::core::control::{PgCreate, Report};
 use osd::core::maps::{MapHistory, Source};
 use osd::core::moves::{Moves, News, Told, survey};
+use osd::core::pgs::{Input, Output, Pgs};
 use osd::core::places::Places;
 use osd::core::session::{SessionInfo, session_id};
-use osd::core::shard::{Input, Output, Shard};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,7 +49,7 @@ enum ToControl {
 }
 
 struct Reactor {
-    shard: Shard,
+    pgs: Pgs,
     store: MemStore,
     /// State at the end of the last turn.
     durable: MemStore,
@@ -184,11 +184,11 @@ impl World {
             .enumerate()
             .map(|(i, store)| {
                 let places = Places::new(i, Box::new(move |pg| named(pg, n)), &found);
-                let mut shard = Shard::new(ME, self.seed, places);
+                let mut pgs = Pgs::new(ME, self.seed, places);
                 let doomed = doomed.iter().filter(|(at, _)| *at == i).map(|(_, cid)| *cid).collect();
-                shard.share_reactors(n, true, doomed);
+                pgs.share_reactors(n, true, doomed);
                 let store = store.hold_durable();
-                Reactor { shard, durable: store.clone(), store, mailbox: VecDeque::new() }
+                Reactor { pgs, durable: store.clone(), store, mailbox: VecDeque::new() }
             })
             .collect();
         let feed = self.history.feed();
@@ -202,7 +202,7 @@ impl World {
             for (i, r) in self.reactors.iter().enumerate() {
                 let all: Vec<_> =
                     r.durable.collections().into_iter().map(|(c, b)| (pg::pg_of(c).map(|p| p.pg.seed), b)).collect();
-                let live: Vec<_> = r.shard.pgs().map(|p| (p.spg().pg.seed, p.state().clone())).collect();
+                let live: Vec<_> = r.pgs.iter().map(|p| (p.spg().pg.seed, p.state().clone())).collect();
                 eprintln!("  {i}: {all:?} {live:?}");
             }
         }
@@ -292,7 +292,7 @@ impl World {
     }
 
     fn outputs(&mut self, at: usize) {
-        while let Some(o) = self.reactors[at].shard.poll_output() {
+        while let Some(o) = self.reactors[at].pgs.poll_output() {
             match o {
                 Output::Reply(s, r) if s == self.session.id => {
                     assert_eq!(r.result, 0, "{:?}", self.asked.get(&r.tid).map(|a| &a.name));
@@ -314,17 +314,17 @@ impl World {
     fn take(&mut self, at: usize) {
         let Some(item) = self.reactors[at].mailbox.pop_front() else { return };
         let now = self.now();
-        let Reactor { shard, store, .. } = &mut self.reactors[at];
-        shard.handle(item, now, store);
+        let Reactor { pgs, store, .. } = &mut self.reactors[at];
+        pgs.handle(item, now, store);
         self.outputs(at);
     }
 
     fn turn(&mut self, at: usize) {
         let now = self.now();
         loop {
-            let Reactor { shard, store, .. } = &mut self.reactors[at];
+            let Reactor { pgs, store, .. } = &mut self.reactors[at];
             let Some(e) = store.poll_event() else { break };
-            shard.store_event(e, now, store);
+            pgs.store_event(e, now, store);
             self.outputs(at);
         }
         if self.rng.chance(1, 2) {
@@ -376,9 +376,9 @@ impl World {
             _ => {
                 self.ms += 100;
                 let now = self.now();
-                let Reactor { shard, store, .. } = &mut self.reactors[at];
-                shard.tick(now, store);
-                shard.pace(now, store);
+                let Reactor { pgs, store, .. } = &mut self.reactors[at];
+                pgs.tick(now, store);
+                pgs.pace(now, store);
                 self.outputs(at);
             }
         }
@@ -408,12 +408,12 @@ impl World {
         };
         // Routes the operation as the connection's reactor does.
         let at = self.session.reactor;
-        let place = self.reactors[at].shard.place_of_op(&m);
+        let place = self.reactors[at].pgs.place_of_op(&m);
         let session = self.session.clone();
         if place == at {
             let now = self.now();
-            let Reactor { shard, store, .. } = &mut self.reactors[at];
-            shard.op(&session, Box::new(m), now, store);
+            let Reactor { pgs, store, .. } = &mut self.reactors[at];
+            pgs.op(&session, Box::new(m), now, store);
             self.outputs(at);
         } else {
             self.reactors[place].mailbox.push_back(Input::Op(session, Box::new(m)));
@@ -466,14 +466,14 @@ impl World {
         let states: Vec<_> = self
             .reactors
             .iter()
-            .map(|r| r.shard.pgs().map(|p| (p.spg().to_string(), p.state().clone())).collect::<Vec<_>>())
+            .map(|r| r.pgs.iter().map(|p| (p.spg().to_string(), p.state().clone())).collect::<Vec<_>>())
             .collect();
         let left: Vec<_> = self.asked.iter().map(|(t, a)| (t, &a.name, a.sent)).collect();
         panic!("seed {}: never {what}: moving {:?} asked {left:?} {states:?}", self.seed, self.moves.moving());
     }
 
     fn counts(&self) -> Vec<usize> {
-        self.reactors.iter().map(|r| r.shard.pgs().count()).collect()
+        self.reactors.iter().map(|r| r.pgs.iter().count()).collect()
     }
 
     fn is_even(&self) -> bool {
@@ -515,7 +515,7 @@ impl World {
 
 fn history(seed: u64, reactors: usize, crashes: u64) -> u64 {
     let mut w = World::new(seed, reactors);
-    w.until("made", |w| w.reactors.iter().any(|r| r.shard.pgs().any(pg::Pg::is_active)));
+    w.until("made", |w| w.reactors.iter().any(|r| r.pgs.iter().any(pg::Pg::is_active)));
     for _ in 0..80 {
         w.write();
         for _ in 0..10 {
@@ -560,7 +560,7 @@ fn reactors_end_up_with_equal_load_and_nothing_is_lost() {
 /// One store after the other has no room for a while.
 fn history_with_full_stores(seed: u64) -> u64 {
     let mut w = World::new(seed, 2);
-    w.until("made", |w| w.reactors.iter().any(|r| r.shard.pgs().any(pg::Pg::is_active)));
+    w.until("made", |w| w.reactors.iter().any(|r| r.pgs.iter().any(pg::Pg::is_active)));
     for _ in 0..80 {
         w.write();
         for _ in 0..10 {
@@ -571,7 +571,7 @@ fn history_with_full_stores(seed: u64) -> u64 {
     w.grow(8);
     w.until("split", |w| {
         w.counts().iter().sum::<usize>() == 8
-            && w.reactors.iter().all(|r| r.shard.pgs().all(|p| *p.state() != pg::State::Splitting))
+            && w.reactors.iter().all(|r| r.pgs.iter().all(|p| *p.state() != pg::State::Splitting))
     });
     for round in 0..200 {
         let full = w.rng.below(3) as usize;
@@ -606,7 +606,7 @@ fn a_move_without_space_is_given_up_or_waits_and_nothing_is_lost() {
 #[test]
 fn a_split_waits_for_space() {
     let mut w = World::new(1, 1);
-    w.until("made", |w| w.reactors.iter().any(|r| r.shard.pgs().any(pg::Pg::is_active)));
+    w.until("made", |w| w.reactors.iter().any(|r| r.pgs.iter().any(pg::Pg::is_active)));
     for _ in 0..80 {
         w.write();
         w.step();
@@ -621,11 +621,11 @@ fn a_split_waits_for_space() {
     for _ in 0..3000 {
         w.step();
     }
-    let states: Vec<_> = w.reactors[0].shard.pgs().map(|p| p.state().clone()).collect();
+    let states: Vec<_> = w.reactors[0].pgs.iter().map(|p| p.state().clone()).collect();
     assert!(states.contains(&pg::State::Splitting) && !states.contains(&pg::State::Active), "{states:?}");
     assert!(w.said.iter().any(|t| t.contains("no space")), "{:?}", w.said);
     resize(&mut w, u64::MAX);
-    w.until("split", |w| w.counts() == [4] && w.reactors[0].shard.pgs().all(pg::Pg::is_active));
+    w.until("split", |w| w.counts() == [4] && w.reactors[0].pgs.iter().all(pg::Pg::is_active));
     w.check();
     assert_eq!(w.said.len(), 1);
 }

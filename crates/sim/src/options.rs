@@ -409,7 +409,7 @@ impl Options {
                 moves: Rng::new(seed ^ 0x6d6f_7665_7300_0000).chance(3, 4),
                 walk: pick(
                     &mut Rng::new(seed ^ 0x7761_6c6b_0000),
-                    &[(osd::core::shard::WALK_STEP, 0), (1, MS), (1, 3 * MS), (2, MS), (7, 2 * MS)],
+                    &[(osd::core::pgs::WALK_STEP, 0), (1, MS), (1, 3 * MS), (2, MS), (7, 2 * MS)],
                 ),
                 log_records,
                 unanswered: 100 << 20,

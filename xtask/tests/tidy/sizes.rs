@@ -29,7 +29,7 @@ const LENT: &[&str] = &["backfill_of", "push_of", "reads_of"];
 const STORE_MACHINE: (&str, &str) = ("crates/store/src/engine/mod.rs", "Store");
 /// Machines of an OSD, by the file of the struct; their parts are in the folder of the same name.
 const OSD_MACHINES: [(&str, &str); 2] =
-    [("crates/osd/src/core/shard.rs", "Shard"), ("crates/osd/src/core/control.rs", "Control")];
+    [("crates/osd/src/core/pgs.rs", "Pgs"), ("crates/osd/src/core/control.rs", "Control")];
 /// Most fields of the machines, and of the monitor's state and options; `exceptions.rs` cannot raise these limits.
 const FIELDS_ALWAYS_MAX: [((&str, &str), usize); 6] = [
     (PG_MACHINE, 15),

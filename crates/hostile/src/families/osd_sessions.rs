@@ -17,9 +17,9 @@ use osd::core::admission::Admission;
 use osd::core::control::PgCreate;
 use osd::core::inbound::{self, NotTaken, Request};
 use osd::core::maps::{MapHistory, Source};
+use osd::core::pgs::{Output, Pgs};
 use osd::core::places::Places;
 use osd::core::session::{SessionInfo, caps_of, owner_of, session_id};
-use osd::core::shard::{Output, Shard};
 use std::sync::Arc;
 use store::mem::MemStore;
 use wire::msg::osd_op::WatchArgs;
@@ -99,7 +99,7 @@ const CODES: [OpCode; 41] = [
 ];
 
 struct Osd {
-    shard: Shard,
+    pgs: Pgs,
     store: MemStore,
     admission: Admission,
     epoch: Epoch,
@@ -170,7 +170,7 @@ impl Osd {
         let (history, [first, serving]) = maps();
         let places = Places::new(0, Box::new(|_| 0), &[]);
         let mut me = Self {
-            shard: Shard::new(OsdId(0), 1, places),
+            pgs: Pgs::new(OsdId(0), 1, places),
             store: MemStore::new().without_waits(),
             admission: Admission::default(),
             epoch: serving.epoch,
@@ -178,11 +178,11 @@ impl Osd {
             ms: 0,
         };
         let feed = history.feed().expect("a feed");
-        me.shard.handle_maps(&[first], feed.clone(), at(0), &mut me.store);
+        me.pgs.handle_maps(&[first], feed.clone(), at(0), &mut me.store);
         let create = PgCreate { pgid: PgId { pool: POOL, seed: 0 }.into(), stamp: Default::default(), extra: None };
-        me.shard.create(&[create], at(0), &mut me.store);
+        me.pgs.create(&[create], at(0), &mut me.store);
         me.settle(1000);
-        me.shard.handle_maps(&[serving], feed, at(me.ms), &mut me.store);
+        me.pgs.handle_maps(&[serving], feed, at(me.ms), &mut me.store);
         me.settle(1000);
         let admin = me.session("client.admin", "allow *", EntityKind::CLIENT);
         let write =
@@ -204,7 +204,7 @@ impl Osd {
         let m = MOsdOp { tid: 9, ops: [watch].into_iter().collect(), ..me.operation(b"o2", msg_flags::WRITE) };
         me.op(&admin, m);
         me.settle(1000);
-        let states: Vec<_> = me.shard.pgs().map(|p| p.state().clone()).collect();
+        let states: Vec<_> = me.pgs.iter().map(|p| p.state().clone()).collect();
         assert_eq!(me.pg_version().version, 5, "the objects are there: {states:?}");
         me
     }
@@ -244,16 +244,16 @@ impl Osd {
     }
 
     fn op(&mut self, s: &Arc<SessionInfo>, m: MOsdOp) {
-        self.shard.op(s, Box::new(m), at(self.ms), &mut self.store);
+        self.pgs.op(s, Box::new(m), at(self.ms), &mut self.store);
         self.turn();
     }
 
     fn turn(&mut self) {
         self.store.end_turn();
         while let Some(e) = store::ObjectStore::poll_event(&mut self.store) {
-            self.shard.store_event(e, at(self.ms), &mut self.store);
+            self.pgs.store_event(e, at(self.ms), &mut self.store);
         }
-        while let Some(o) = self.shard.poll_output() {
+        while let Some(o) = self.pgs.poll_output() {
             assert!(!matches!(o, Output::PgFailed(..)), "a PG failed");
         }
     }
@@ -261,13 +261,13 @@ impl Osd {
     fn settle(&mut self, ms: u64) {
         for _ in 0..ms / 100 {
             self.ms += 100;
-            self.shard.tick(at(self.ms), &mut self.store);
+            self.pgs.tick(at(self.ms), &mut self.store);
             self.turn();
         }
     }
 
     fn pg_version(&self) -> Eversion {
-        self.shard.pgs().map(|p| p.info().last_update).max().unwrap_or_default()
+        self.pgs.iter().map(|p| p.info().last_update).max().unwrap_or_default()
     }
 
     /// A description of the whole stored state.
@@ -296,13 +296,13 @@ fn run(input: &[u8]) {
     for _ in 0..STEPS_MAX {
         let Some(what) = steps.u8() else { break };
         step(&mut o, &mut sessions, what, &mut steps);
-        assert!(o.shard.waiting().1 <= WAITING_MAX, "{} bytes wait", o.shard.waiting().1);
+        assert!(o.pgs.waiting().1 <= WAITING_MAX, "{} bytes wait", o.pgs.waiting().1);
     }
     for s in &sessions {
-        o.shard.session_closed(s.id, at(o.ms), &mut o.store);
+        o.pgs.session_closed(s.id, at(o.ms), &mut o.store);
     }
     o.turn();
-    assert_eq!(o.shard.waiting(), (0, 0), "something waits for nobody");
+    assert_eq!(o.pgs.waiting(), (0, 0), "something waits for nobody");
     assert!((o.stored(), o.pg_version()) == before, "something that is stored changed");
 }
 
@@ -331,7 +331,7 @@ fn step(o: &mut Osd, sessions: &mut Vec<Arc<SessionInfo>>, what: u8, steps: &mut
     };
     if !goes_on {
         sessions.pop();
-        o.shard.session_closed(s.id, at(o.ms), &mut o.store);
+        o.pgs.session_closed(s.id, at(o.ms), &mut o.store);
         o.turn();
     }
 }

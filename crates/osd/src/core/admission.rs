@@ -49,7 +49,7 @@ impl Lane {
 pub enum Right {
     /// The principal has signed in. The message changes only its own session.
     SignedIn,
-    /// The session's caps allow what the operations do to their object ([`crate::core::shard::Shard::op`]);
+    /// The session's caps allow what the operations do to their object ([`crate::core::pgs::Pgs::op`]);
     /// else `EPERM`.
     Operation,
     /// `osd 'allow *'` without a condition: `EACCES`, as on Ceph (`OSD::handle_command`).

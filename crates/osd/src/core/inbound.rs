@@ -10,7 +10,7 @@ use wire::{DecodeError, Message, WireMessage as _};
 /// Decoded request of a client's message.
 #[derive(Debug)]
 pub enum Request {
-    /// An operation. [`crate::core::shard::Shard::op`] checks its caps.
+    /// An operation. [`crate::core::pgs::Pgs::op`] checks its caps.
     Op(Box<MOsdOp>),
     /// A command of a principal that may run all commands.
     Command,

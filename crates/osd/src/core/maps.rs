@@ -1,5 +1,5 @@
 //! The OSD's maps: applying new ones, keeping those that clients may lack, and records for the store. Their
-//! effects on PGs begin in `shard::walk` and are decided in `pg::pg::life`.
+//! effects on PGs begin in `pgs::walk` and are decided in `pg::pg::life`.
 //!
 //! Invariants:
 //!  1. The current map moves forward one epoch at a time. It skips epochs only where a monitor says that it has

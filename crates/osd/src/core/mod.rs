@@ -1,7 +1,7 @@
 //! The pure parts of an OSD.
 //!
 //! [`control`] is the one machine per OSD that talks to monitor and manager: boot, maps, heartbeats, reports.
-//! [`shard`] is one machine per reactor: its PGs, their sessions and operations. Neither uses sockets, files or
+//! [`pgs`] is one machine per reactor: its PGs, their sessions and operations. Neither uses sockets, files or
 //! clocks.
 
 pub mod admission;
@@ -24,6 +24,7 @@ pub mod moves;
 pub mod own;
 pub mod peers;
 pub mod perf;
+pub mod pgs;
 pub mod pingtime;
 pub mod places;
 pub mod recovery;
@@ -32,7 +33,6 @@ pub mod rejoin;
 pub mod room;
 pub mod scrub;
 pub mod session;
-pub mod shard;
 pub mod silence;
 mod slots;
 pub mod unanswered;

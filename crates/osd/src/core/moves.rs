@@ -10,8 +10,8 @@
 //! Invariant: a PG does not move across a map that changes its pool's `pg_num`, since that determines the place
 //! of children.
 
+use super::pgs::{Input, seen_by};
 use super::places::Found;
-use super::shard::{Input, seen_by};
 use base::errno::EIO;
 use base::{Epoch, PgId, SpgId};
 use bytes::Bytes;

@@ -1,6 +1,6 @@
 //! A client's session as the reactors share it: its identity, and the caps of its ticket. Caps are parsed once
-//! when the connection opens (`host::shard::clients`; `auth::server` puts them into the ticket).
-//! `shard::rights` decides what an operation may do with them.
+//! when the connection opens (`host::reactor::clients`; `auth::server` puts them into the ticket).
+//! `pgs::rights` decides what an operation may do with them.
 
 use auth::Principal;
 use base::{EntityAddr, EntityName};

@@ -1,6 +1,6 @@
 //! `ceph tell osd.N bench`: writes to the store from inside the OSD, without network and PGs.
 
-use super::shard::ShardHost;
+use super::reactor::ReactorHost;
 use base::errno::{EINVAL, Errno};
 use base::{HObject, PoolId, SnapId};
 use bytes::Bytes;
@@ -96,7 +96,7 @@ pub(super) fn observes(name: &str) -> bool {
 
 /// Writes `count` bytes in blocks of `size`, removes them, and reports the rate.
 pub(super) async fn run(
-    host: &ShardHost,
+    host: &ReactorHost,
     settings: &RefCell<Settings>,
     cmd: &Map<String, Value>,
 ) -> Result<Value, (Errno, String)> {

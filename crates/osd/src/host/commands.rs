@@ -1,7 +1,7 @@
 //! Commands: `ceph tell osd.N …` and the admin socket, with the same answers.
 
 use super::control::ControlHost;
-use super::route::{Inspect, ToShard};
+use super::route::{Inspect, ToReactor};
 use super::tracker::HistoryOptions;
 use crate::core::control::prio;
 use base::PgId;
@@ -177,9 +177,9 @@ pub(super) fn serve(host: &Rc<ControlHost>, path: &std::path::Path) -> std::io::
 
 pub(super) async fn ask(host: &Rc<ControlHost>, what: Inspect) -> Vec<Value> {
     let mut out = Vec::new();
-    for i in 0..host.routes.shards.len() {
+    for i in 0..host.routes.reactors.len() {
         let (tx, rx) = tokio::sync::oneshot::channel();
-        host.routes.shard(i, ToShard::Inspect(what.clone(), tx));
+        host.routes.reactor(i, ToReactor::Inspect(what.clone(), tx));
         if let Ok(v) = rx.await {
             out.push(v);
         }
@@ -299,9 +299,9 @@ async fn mark_unfound_lost(host: &Rc<ControlHost>, pg: PgId, mode: Option<&str>)
         Some("delete") => false,
         _ => return Err((EINVAL, "mode must be 'revert' or 'delete'; mark not yet implemented".to_owned())),
     };
-    for i in 0..host.routes.shards.len() {
+    for i in 0..host.routes.reactors.len() {
         let (tx, rx) = tokio::sync::oneshot::channel();
-        host.routes.shard(i, ToShard::MarkLost(pg, revert, tx));
+        host.routes.reactor(i, ToReactor::MarkLost(pg, revert, tx));
         if let Ok(Some(said)) = rx.await {
             return said.map(Value::String);
         }
@@ -362,7 +362,7 @@ async fn answer(host: &Rc<ControlHost>, prefix: &str, cmd: &Map<String, Value>) 
             Ok(all)
         }
         "grow" => super::grow::run(host).await,
-        "bench" => super::bench::run(&host.shard, &host.settings, cmd).await,
+        "bench" => super::bench::run(&host.reactor, &host.settings, cmd).await,
         "git_version" => Ok(json!({ "git_version": concat!("belemnite ", env!("CARGO_PKG_VERSION")) })),
         "ops"
         | "dump_ops_in_flight"

@@ -13,16 +13,16 @@ mod tickets;
 use super::commands;
 use super::ending::Ending;
 use super::links::{Answering, LinkEvent, Links};
-use super::route::{Routes, ToControl, ToShard};
-use super::shard::ShardHost;
+use super::reactor::ReactorHost;
+use super::route::{Routes, ToControl, ToReactor};
 use crate::core::collect::Collecting;
 use crate::core::control::{Control, Output, Phase};
 use crate::core::lease;
 use crate::core::mapstore::Stored;
 use crate::core::memory::Memory;
 use crate::core::moves::Moves;
+use crate::core::pgs::Input;
 use crate::core::session::SessionInfo;
-use crate::core::shard::Input;
 use auth::server::ServiceHost;
 use base::errno::EIO;
 use base::{Epoch, Now, PgId};
@@ -60,7 +60,7 @@ pub(super) struct ControlHost {
     moves: RefCell<Moves>,
     stored: RefCell<Stored>,
     /// Reactor on which this machine runs.
-    pub(super) shard: Rc<ShardHost>,
+    pub(super) reactor: Rc<ReactorHost>,
     /// Recovery reservations of all PGs.
     pub(super) reserver: Arc<Reserver>,
     scrubs: Arc<pg::scrub::ScrubSlots>,
@@ -88,7 +88,7 @@ pub(super) struct Parts {
     pub(super) service: Rc<ServiceHost>,
     pub(super) answering: Rc<Answering>,
     pub(super) stored: Stored,
-    pub(super) shard: Rc<ShardHost>,
+    pub(super) reactor: Rc<ReactorHost>,
     pub(super) device: Arc<reactor::disk::DiskFile>,
     pub(super) device_name: String,
     pub(super) ending: Ending,
@@ -108,7 +108,7 @@ pub(super) struct Parts {
 impl ControlHost {
     pub(super) fn start(p: Parts) -> Rc<Self> {
         let whoami = p.core.whoami().0.to_string();
-        let reactors = p.routes.shards.len();
+        let reactors = p.routes.reactors.len();
         let me = Rc::new(Self {
             net: p.net,
             core: RefCell::new(p.core),
@@ -120,7 +120,7 @@ impl ControlHost {
             answering: p.answering,
             moves: RefCell::new(Moves::new(reactors)),
             stored: RefCell::new(p.stored),
-            shard: p.shard,
+            reactor: p.reactor,
             reserver: p.reserver,
             scrubs: p.scrubs,
             collecting: RefCell::default(),
@@ -197,7 +197,7 @@ impl ControlHost {
             ToControl::Moves(at, news) => {
                 let map = self.core.borrow().map().cloned();
                 let told = self.moves.borrow_mut().handle(at, news, map.as_deref());
-                for (i, input) in told.into_iter().flat_map(|t| t.inputs(self.routes.shards.len())) {
+                for (i, input) in told.into_iter().flat_map(|t| t.inputs(self.routes.reactors.len())) {
                     self.routes.input(i, input);
                 }
             }
@@ -208,10 +208,10 @@ impl ControlHost {
                 let why = what.map(|w| format!("{}: {w}", self.device.name()));
                 self.with(|c, now| c.device_silent(reactor, why, now));
             }
-            ToControl::Fetch(shard, pg, f) => self.fetch(shard, pg, *f),
-            ToControl::Command(shard, info, m) => self.command(shard, info, m),
+            ToControl::Fetch(at, pg, f) => self.fetch(at, pg, *f),
+            ToControl::Command(at, info, m) => self.command(at, info, m),
             ToControl::Stopped(reactor) => {
-                let all = self.routes.shards.len();
+                let all = self.routes.reactors.len();
                 self.with(|c, now| c.reactor_stopped(reactor, all, now));
             }
             ToControl::StoreFailed(what) => {
@@ -267,7 +267,7 @@ impl ControlHost {
             Output::Mgr(o) => self.mgr_output(o),
             Output::Store { records, superblock, trim_below } => {
                 let t = self.stored.borrow_mut().store(records, &superblock, trim_below);
-                self.shard.submit(t);
+                self.reactor.submit(t);
             }
             Output::Publish { maps, feed } => {
                 self.answering.epoch.set(feed.map.epoch);
@@ -306,7 +306,7 @@ impl ControlHost {
         }
     }
 
-    fn fetch(&self, shard: usize, pg: PgId, f: Fetch) {
+    fn fetch(&self, at: usize, pg: PgId, f: Fetch) {
         let Some(objecter) = self.objecter.borrow().clone() else { return };
         let routes = self.routes.clone();
         tokio::task::spawn_local(async move {
@@ -327,15 +327,15 @@ impl ControlHost {
                 },
                 Err(e) => Err(e),
             };
-            routes.input(shard, Input::Fetched(pg, id, result));
+            routes.input(at, Input::Fetched(pg, id, result));
         });
     }
 
-    fn command(self: &Rc<Self>, shard: usize, info: Arc<SessionInfo>, m: Message) {
+    fn command(self: &Rc<Self>, at: usize, info: Arc<SessionInfo>, m: Message) {
         let me = self.clone();
         tokio::task::spawn_local(async move {
             let r = commands::run(&me, &m).await;
-            me.routes.shard(shard, ToShard::Send(info.conn, r));
+            me.routes.reactor(at, ToReactor::Send(info.conn, r));
         });
     }
 }

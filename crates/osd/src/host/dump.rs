@@ -1,6 +1,6 @@
 //! PGs and operations as Ceph's tools print them.
 
-use crate::core::shard::Shard;
+use crate::core::pgs::Pgs;
 use pg::Pg;
 use pg::reserve::{ClaimDump, Reserver, Side};
 use serde_json::{Value, json};
@@ -61,8 +61,8 @@ fn cpu_ns() -> u64 {
 }
 
 /// PGs of a reactor, and its work since the start.
-pub(super) fn places(index: usize, core: &Shard) -> Value {
-    let mut all: Vec<&Pg> = core.pgs().filter(|p| *p.state() != pg::State::Arriving).collect();
+pub(super) fn places(index: usize, core: &Pgs) -> Value {
+    let mut all: Vec<&Pg> = core.iter().filter(|p| *p.state() != pg::State::Arriving).collect();
     all.sort_by_key(|p| p.spg());
     let pgs: Vec<String> = all.iter().map(|p| p.spg().to_string()).collect();
     let astray = all.iter().filter(|p| core.home(p.spg().pg) != index).count();

@@ -1,6 +1,6 @@
 //! The thread that allocates file blocks where the stores will write small data next (`store::engine::fill`).
 
-use super::route::ToShard;
+use super::route::ToReactor;
 use reactor::disk::DiskFile;
 use reactor::mailbox;
 use std::sync::{Arc, mpsc};
@@ -10,13 +10,13 @@ use std::sync::{Arc, mpsc};
 struct Job {
     ranges: Vec<(u64, u64)>,
     done: bool,
-    to: mailbox::Sender<ToShard>,
+    to: mailbox::Sender<ToReactor>,
 }
 
 impl Drop for Job {
     fn drop(&mut self) {
         // A stopped reactor needs no answer.
-        self.to.push(ToShard::Filled(self.done));
+        self.to.push(ToReactor::Filled(self.done));
     }
 }
 
@@ -24,13 +24,13 @@ impl Drop for Job {
 #[derive(Clone)]
 pub(super) struct Fills {
     jobs: mpsc::Sender<Job>,
-    shards: Vec<mailbox::Sender<ToShard>>,
+    reactors: Vec<mailbox::Sender<ToReactor>>,
 }
 
 impl Fills {
     /// Starts the thread, which fills nothing while the file system has less than `least` bytes free. Without it,
     /// small writes are slower while the file has holes.
-    pub(super) fn start(file: Arc<DiskFile>, least: u64, shards: Vec<mailbox::Sender<ToShard>>) -> Option<Self> {
+    pub(super) fn start(file: Arc<DiskFile>, least: u64, reactors: Vec<mailbox::Sender<ToReactor>>) -> Option<Self> {
         let (jobs, rx) = mpsc::channel();
         let work = move || {
             for job in rx {
@@ -38,7 +38,7 @@ impl Fills {
             }
         };
         match std::thread::Builder::new().name("fill".into()).spawn(work) {
-            Ok(_) => Some(Self { jobs, shards }),
+            Ok(_) => Some(Self { jobs, reactors }),
             Err(error) => {
                 tracing::warn!(%error, "no thread for allocating file blocks in advance");
                 None
@@ -46,9 +46,9 @@ impl Fills {
         }
     }
 
-    /// Requests that these ranges be filled; [`ToShard::Filled`] is the answer.
+    /// Requests that these ranges be filled; [`ToReactor::Filled`] is the answer.
     pub(super) fn fill(&self, reactor: usize, ranges: Vec<(u64, u64)>) {
-        if let Some(to) = self.shards.get(reactor) {
+        if let Some(to) = self.reactors.get(reactor) {
             // If the thread has ended, the job ends here.
             let _ = self.jobs.send(Job { ranges, done: false, to: to.clone() });
         }
@@ -91,12 +91,12 @@ mod tests {
     }
 
     /// The next answer.
-    fn answer(rx: &mut mailbox::Receiver<ToShard>) -> bool {
+    fn answer(rx: &mut mailbox::Receiver<ToReactor>) -> bool {
         let mut got = VecDeque::new();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         assert!(runtime.block_on(rx.recv_batch(&mut got)));
         match got.make_contiguous() {
-            [ToShard::Filled(ok)] => *ok,
+            [ToReactor::Filled(ok)] => *ok,
             _ => panic!("{} answers", got.len()),
         }
     }
@@ -129,7 +129,7 @@ mod tests {
     fn a_thread_that_ends_early_answers_what_it_has_not_done() {
         let (tx, mut rx) = mailbox::channel(4);
         let (jobs, queue) = mpsc::channel();
-        let fills = Fills { jobs, shards: vec![tx] };
+        let fills = Fills { jobs, reactors: vec![tx] };
         fills.fill(0, vec![(0, 4096)]);
         drop(queue);
         assert!(!answer(&mut rx));

@@ -1,8 +1,8 @@
 //! `ceph tell osd.N grow`: the OSD extends its store to an enlarged file or device, while it serves.
 
 use super::control::ControlHost;
-use super::route::ToShard;
-use super::shard::ShardHost;
+use super::reactor::ReactorHost;
+use super::route::ToReactor;
 use base::errno::{self, EBUSY, EINVAL, EIO, ENOTCONN, Errno};
 use serde_json::{Value, json};
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use store::engine::Growth;
 pub(crate) type Outcome = Result<(), (Errno, String)>;
 
 /// Takes one reactor's store through a step.
-pub(super) async fn step(host: Rc<ShardHost>, step: Growth) -> Outcome {
+pub(super) async fn step(host: Rc<ReactorHost>, step: Growth) -> Outcome {
     match host.read(|store, tag| store.grow(tag, step)).await {
         Ok(()) => Ok(()),
         Err(ReadError::Io { what, errno }) => Err((errno, what)),
@@ -24,7 +24,7 @@ pub(super) async fn step(host: Rc<ShardHost>, step: Growth) -> Outcome {
 async fn everywhere(host: &ControlHost, reactors: usize, step: Growth) -> Outcome {
     for i in 0..reactors {
         let (tx, rx) = tokio::sync::oneshot::channel();
-        host.routes.shard(i, ToShard::Grow(step, tx));
+        host.routes.reactor(i, ToReactor::Grow(step, tx));
         rx.await.map_err(|_| (ENOTCONN, "stopping".to_owned()))??;
     }
     Ok(())
@@ -41,14 +41,14 @@ pub(super) async fn run(host: &ControlHost) -> Result<Value, (Errno, String)> {
 }
 
 async fn grow(host: &ControlHost) -> Result<Value, (Errno, String)> {
-    let size = || host.shard.store_size();
+    let size = || host.reactor.store_size();
     let before = size();
     let bytes = host.device.file().measure().map_err(|e| (e, format!("the device's size: {}", errno::name(e))))?;
     if bytes < before {
         return Err((EINVAL, format!("the device has {bytes} bytes, the store {before}; a store can't shrink")));
     }
-    if bytes >= host.shard.grows_from() {
-        let all = host.routes.shards.len();
+    if bytes >= host.reactor.grows_from() {
+        let all = host.routes.reactors.len();
         everywhere(host, all, Growth::Begin(bytes)).await?;
         everywhere(host, 1, Growth::Name).await?;
         everywhere(host, all, Growth::Switch).await?;

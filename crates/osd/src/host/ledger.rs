@@ -2,7 +2,7 @@
 
 use super::commands::Answer;
 use super::control::ControlHost;
-use super::route::ToShard;
+use super::route::ToReactor;
 use super::{about, surroundings};
 use crate::core::refused::Busy;
 use base::errno::EINVAL;
@@ -171,9 +171,9 @@ pub(super) async fn answer(host: &Rc<ControlHost>, cmd: &Map<String, Value>) -> 
     let seconds = seconds.ok_or((EINVAL, "'seconds' is a number, at most 600".to_owned()))?;
     let span = Duration::from_secs(seconds).clamp(Duration::from_secs(1), SINCE_MAX);
     let mut parts = Vec::new();
-    for i in 0..host.routes.shards.len() {
+    for i in 0..host.routes.reactors.len() {
         let (tx, rx) = tokio::sync::oneshot::channel();
-        host.routes.shard(i, ToShard::Ledger(span, tx));
+        host.routes.reactor(i, ToReactor::Ledger(span, tx));
         parts.extend(rx.await.ok());
     }
     let about = host.metadata();

@@ -21,19 +21,23 @@ pub mod options;
 mod peers;
 mod perf;
 mod ports;
+mod reactor;
 mod route;
-mod shard;
 mod smart;
 mod stores;
 mod surroundings;
 mod tell;
 mod tracker;
 
+use self::reactor::ReactorHost;
 use crate::core::control::Control;
 use crate::core::identity::{Addrs, Identity};
 use crate::core::mapstore;
+use crate::core::pgs::{Input, Pgs};
 use crate::core::places::Places;
-use crate::core::shard::{Input, Shard};
+use ::reactor::disk::{self, Disk, DiskFile};
+use ::reactor::mailbox;
+use ::reactor::runtime::Reactors;
 use auth::server::ServiceHost;
 use base::id::Uuid;
 use base::{AddrVec, EntityAddr, EntityKind};
@@ -48,11 +52,7 @@ use net::modes::Modes;
 use net::{EndpointConfig, Handler, Limits, Net, OsRandom};
 use options::OsdOptions;
 use ports::Listen;
-use reactor::disk::{self, Disk, DiskFile};
-use reactor::mailbox;
-use reactor::runtime::Reactors;
-use route::{Routes, ToControl, ToShard};
-use shard::ShardHost;
+use route::{Routes, ToControl, ToReactor};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -94,7 +94,7 @@ pub enum OsdError {
     },
     /// The OSD cannot be bound to the NUMA node of its options.
     #[error("osd_numa_node: {0}")]
-    Numa(#[from] reactor::numa::NumaError),
+    Numa(#[from] ::reactor::numa::NumaError),
     /// The content of the store does not fit this OSD.
     #[error("{0}")]
     Store(String),
@@ -119,7 +119,7 @@ pub enum OsdError {
     Excluded(String),
     /// A reactor failed.
     #[error(transparent)]
-    Reactor(#[from] reactor::runtime::Failed),
+    Reactor(#[from] ::reactor::runtime::Failed),
 }
 
 impl OsdError {
@@ -160,7 +160,7 @@ struct Start {
     found: Vec<crate::core::places::Found>,
     /// Collections that no PG owns and that are to be removed, with the reactor of each.
     doomed: Vec<(usize, store::Cid)>,
-    receivers: Mutex<Vec<Option<mailbox::Receiver<ToShard>>>>,
+    receivers: Mutex<Vec<Option<mailbox::Receiver<ToReactor>>>>,
     control_rx: Mutex<Option<mailbox::Receiver<ToControl>>>,
     file: Arc<DiskFile>,
     fills: Option<Fills>,
@@ -203,7 +203,7 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
     let listen = Listen::choose(o.ports, o.public_ip, o.cluster_ip, n, o.msgr1)
         .map_err(|(what, source)| OsdError::Network { what, source })?;
     let addrs = addrs_of(&listen);
-    let mailboxes = (0..n).map(|_| mailbox::channel(route::SHARD_QUEUE_MAX));
+    let mailboxes = (0..n).map(|_| mailbox::channel(route::REACTOR_QUEUE_MAX));
     let (tx, rx): (Vec<_>, Vec<_>) = mailboxes.map(|(t, r)| (t, Some(r))).unzip();
     let (control, control_rx) = mailbox::channel(route::CONTROL_QUEUE_MAX);
     tracing::info!(
@@ -211,7 +211,7 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
         "starting"
     );
     let drive = |s: &mut Store| store::engine::device::drive(s, &mut SyncDevice::new(file.clone()));
-    let (found, doomed) = crate::core::moves::survey(&mut stores, |pg| shard::reactor_of(pg, n), drive);
+    let (found, doomed) = crate::core::moves::survey(&mut stores, |pg| self::reactor::reactor_of(pg, n), drive);
     let reserver: Arc<pg::reserve::Reserver> = Arc::default();
     // Must precede the creation of PGs by any reactor.
     doomed.iter().for_each(|(_, cid)| reserver.announce_removal(*cid));
@@ -226,7 +226,7 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
         control_rx: Mutex::new(Some(control_rx)),
         fills: fills.then(|| Fills::start(file.clone(), FREE_TO_FILL, tx.clone())).flatten(),
         file,
-        routes: Routes { shards: tx, control },
+        routes: Routes { reactors: tx, control },
         scrubs: Arc::default(),
         reserver,
         failed: Mutex::new(None),
@@ -234,7 +234,7 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
         options: o,
     });
     let s = start.clone();
-    let stopper: Arc<std::sync::OnceLock<reactor::runtime::Stopper>> = Arc::default();
+    let stopper: Arc<std::sync::OnceLock<::reactor::runtime::Stopper>> = Arc::default();
     let stop = stopper.clone();
     let reactors = Reactors::start_awake(n, "osd", start.options.busy_poll, move |cx| {
         let (s, stop) = (s.clone(), stop.clone());
@@ -335,9 +335,9 @@ fn auth_client(o: &OsdOptions) -> Rc<RefCell<auth::Client>> {
 }
 
 async fn reactor_main(
-    cx: &reactor::runtime::Context,
+    cx: &::reactor::runtime::Context,
     s: &Arc<Start>,
-    stop: &std::sync::OnceLock<reactor::runtime::Stopper>,
+    stop: &std::sync::OnceLock<::reactor::runtime::Stopper>,
 ) -> Result<(), OsdError> {
     let o = &s.options;
     let (Some(store), Some(rx)) = (take(&s.stores, cx.index), take(&s.receivers, cx.index)) else {
@@ -351,16 +351,16 @@ async fn reactor_main(
     let mut seed = [0; 8];
     auth::Random::fill(&OsRandom, &mut seed);
     let seed = u64::from_le_bytes(seed);
-    let named = Box::new(move |pg| shard::reactor_of(pg, count));
+    let named = Box::new(move |pg| self::reactor::reactor_of(pg, count));
     let places = Places::new(index, named, &s.found);
     let auth = auth_client(o);
-    let mut core = Shard::new(o.whoami, seed, places);
+    let mut core = Pgs::new(o.whoami, seed, places);
     let doomed = s.doomed.iter().filter(|(at, _)| *at == index).map(|(_, cid)| *cid).collect();
     core.share_reactors(count, o.move_pgs, doomed);
     core.set_addrs(s.addrs.public.clone());
     core.share_scrub_slots(s.scrubs.clone());
     core.share_reserver(s.reserver.clone(), index);
-    let host = ShardHost::start(shard::Parts {
+    let host = ReactorHost::start(self::reactor::Parts {
         index,
         net: net.clone(),
         core,
@@ -378,12 +378,12 @@ async fn reactor_main(
         limits: room_limits(o),
         discard: o.device.discard,
     });
-    tokio::task::spawn_local(shard::mailbox(host.clone(), rx));
+    tokio::task::spawn_local(self::reactor::mailbox(host.clone(), rx));
     if let Some(at) = s.listen.cluster.get(index).copied() {
         // Without the secrets no peer can be authenticated; until they arrive, peers wait for an answer.
         s.listen
             .take(at)
-            .and_then(|l| host.listen_to_peers(l, !service.need_fetch(reactor::clock::now().wall)))
+            .and_then(|l| host.listen_to_peers(l, !service.need_fetch(::reactor::clock::now().wall)))
             .map_err(|source| OsdError::Network { what: format!("listening on {at}"), source })?;
     }
     if index == 0 {
@@ -401,8 +401,8 @@ async fn reactor_main(
 /// served.
 async fn control_main(
     s: &Start,
-    host: &Rc<ShardHost>,
-    stop: &std::sync::OnceLock<reactor::runtime::Stopper>,
+    host: &Rc<ReactorHost>,
+    stop: &std::sync::OnceLock<::reactor::runtime::Stopper>,
     start: impl Future<Output = Result<Rc<ControlHost>, OsdError>>,
 ) -> Result<bool, OsdError> {
     let stop_all = || {
@@ -436,7 +436,7 @@ async fn control_main(
 }
 
 /// Waits until the store has no request in flight, so that the next start replays little.
-async fn rest(host: &Rc<ShardHost>) {
+async fn rest(host: &Rc<ReactorHost>) {
     let done = async {
         while !host.is_idle() {
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -454,7 +454,7 @@ async fn until_told_to_stop(supervised: bool, ending: &Ending, control: &Rc<Cont
         if !supervised {
             return std::future::pending().await;
         }
-        reactor::parent::stdin_ended().await;
+        ::reactor::parent::stdin_ended().await;
     };
     tokio::select! {
         () = ending.told() => {}
@@ -485,7 +485,7 @@ fn identity(s: &Start, osd_fsid: Uuid) -> Identity {
 async fn start_control(
     s: &Arc<Start>,
     net: &Net,
-    host: &Rc<ShardHost>,
+    host: &Rc<ReactorHost>,
     service: Rc<ServiceHost>,
     auth: Rc<RefCell<auth::Client>>,
     seed: u64,
@@ -513,7 +513,7 @@ async fn start_control(
         service: service.clone(),
         answering: answering.clone(),
         stored,
-        shard: host.clone(),
+        reactor: host.clone(),
         device: s.file.clone(),
         device_name: o.device.path.display().to_string(),
         ending: s.ending.clone(),
@@ -554,7 +554,7 @@ async fn control_mailbox(c: Rc<ControlHost>, mut rx: mailbox::Receiver<ToControl
 fn listen(
     s: &Arc<Start>,
     net: &Net,
-    host: &Rc<ShardHost>,
+    host: &Rc<ReactorHost>,
     service: &Rc<ServiceHost>,
     answering: &Rc<Answering>,
     control: &Rc<ControlHost>,
@@ -566,7 +566,7 @@ fn listen(
             let Some(at) = at else { continue };
             let (routes, mut next) = (s.routes.clone(), 0);
             let adopt = move |stream, _| {
-                routes.shard(next % routes.shards.len(), ToShard::Adopt(stream));
+                routes.reactor(next % routes.reactors.len(), ToReactor::Adopt(stream));
                 next += 1;
             };
             s.listen.take(at).and_then(|l| ep.listen_on_with(l, protocol, adopt)).map_err(failed(at))?;

@@ -14,7 +14,7 @@
 //!  4. Leases and heartbeats never wait behind these messages, since they have their own connections
 //!     (`super::links`).
 
-use super::shard::reactor_of;
+use super::reactor::reactor_of;
 use crate::core::admission::{Admission, Lane, Refusal, Right, right};
 use crate::core::peers::{PeerTable, addresses};
 use auth::Principal;

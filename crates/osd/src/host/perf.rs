@@ -1,8 +1,8 @@
 //! Commands about counters: `perf …` and `counter …`.
 
 use super::control::ControlHost;
-use super::route::{Counted, ToShard};
-use crate::core::shard::counters::HISTOGRAMS;
+use super::route::{Counted, ToReactor};
+use crate::core::pgs::counters::HISTOGRAMS;
 use base::counter::{self, Section};
 use net::admin_socket::{Arg, Command};
 use net::perf::{self, Axis};
@@ -36,9 +36,9 @@ fn add(into: &mut Vec<u64>, from: &[u64]) {
 /// Counters and histograms of all reactors, with those of the control machine, sorted by section.
 async fn counted(host: &Rc<ControlHost>) -> Counted {
     let (mut all, mut histograms): Counted = Default::default();
-    for i in 0..host.routes.shards.len() {
+    for i in 0..host.routes.reactors.len() {
         let (tx, rx) = tokio::sync::oneshot::channel();
-        host.routes.shard(i, ToShard::Counters(tx));
+        host.routes.reactor(i, ToReactor::Counters(tx));
         if let Ok((sections, h)) = rx.await {
             counter::merge(&mut all, sections);
             histograms.iter_mut().zip(&h).for_each(|(a, b)| add(a, b));

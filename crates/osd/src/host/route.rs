@@ -1,6 +1,6 @@
 //! Messages between the reactors of one OSD.
 //!
-//! Every reactor owns a mailbox of [`ToShard`]; the first, which also runs the control machine, one of [`ToControl`].
+//! Every reactor owns a mailbox of [`ToReactor`]; the first, which also runs the control machine, one of [`ToControl`].
 
 use super::ledger::LedgerPart;
 use super::tracker::HistoryOptions;
@@ -10,9 +10,9 @@ use crate::core::maps::MapFeed;
 use crate::core::mgr::Stats;
 use crate::core::moves;
 use crate::core::perf::Queries;
+use crate::core::pgs::Input;
 use crate::core::scrub::ScrubSettings;
 use crate::core::session::SessionInfo;
-use crate::core::shard::Input;
 use auth::RotatingKeys;
 use base::counter::Section;
 use base::errno::Errno;
@@ -28,12 +28,12 @@ use wire::Message;
 use wire::msg::MOsdMap;
 
 /// Most items queued for a reactor. Further operations are dropped, and clients resend them.
-pub(crate) const SHARD_QUEUE_MAX: usize = 65_536;
+pub(crate) const REACTOR_QUEUE_MAX: usize = 65_536;
 /// Most items queued for the control machine.
 pub(crate) const CONTROL_QUEUE_MAX: usize = 65_536;
 
 /// Message to the reactor that holds a PG or a connection.
-pub(crate) enum ToShard {
+pub(crate) enum ToReactor {
     /// Handle an input of the PGs here.
     Input(Input),
     /// Send on a connection of this reactor.
@@ -149,7 +149,7 @@ pub(crate) enum ToControl {
 #[derive(Clone)]
 pub(crate) struct Routes {
     /// One per reactor.
-    pub(crate) shards: Vec<mailbox::Sender<ToShard>>,
+    pub(crate) reactors: Vec<mailbox::Sender<ToReactor>>,
     /// Sender to the control machine.
     pub(crate) control: mailbox::Sender<ToControl>,
 }
@@ -157,11 +157,11 @@ pub(crate) struct Routes {
 impl Routes {
     /// Sends to one reactor. A full queue drops items that their sender repeats: operations, messages of other
     /// OSDs, connections. All others arrive unless the reactor has stopped.
-    pub(crate) fn shard(&self, index: usize, item: ToShard) {
-        let Some(s) = self.shards.get(index) else { return };
+    pub(crate) fn reactor(&self, index: usize, item: ToReactor) {
+        let Some(s) = self.reactors.get(index) else { return };
         let droppable = match &item {
-            ToShard::Input(i) => i.is_repeated(),
-            item => matches!(item, ToShard::Adopt(_)),
+            ToReactor::Input(i) => i.is_repeated(),
+            item => matches!(item, ToReactor::Adopt(_)),
         };
         if !droppable {
             s.push(item);
@@ -172,18 +172,18 @@ impl Routes {
 
     /// Sends an input to the PGs of one reactor.
     pub(crate) fn input(&self, index: usize, input: Input) {
-        self.shard(index, ToShard::Input(input));
+        self.reactor(index, ToReactor::Input(input));
     }
 
     /// Sends an input to the PGs of all reactors, in order.
     pub(crate) fn inputs(&self, mut input: impl FnMut() -> Input) {
-        self.all(|| ToShard::Input(input()));
+        self.all(|| ToReactor::Input(input()));
     }
 
     /// Sends to all reactors, in order.
-    pub(crate) fn all(&self, mut item: impl FnMut() -> ToShard) {
-        for i in 0..self.shards.len() {
-            self.shard(i, item());
+    pub(crate) fn all(&self, mut item: impl FnMut() -> ToReactor) {
+        for i in 0..self.reactors.len() {
+            self.reactor(i, item());
         }
     }
 

@@ -2,9 +2,9 @@
 
 use super::commands::Answer;
 use super::control::ControlHost;
-use super::route::{Inspect, ToShard};
+use super::route::{Inspect, ToReactor};
 use crate::core::control::prio;
-use crate::core::shard::Input;
+use crate::core::pgs::Input;
 use base::errno::{EINVAL, ENOENT, EOPNOTSUPP, EPERM, ETIMEDOUT, Errno};
 use base::{OsdId, PgId, Utime};
 use cluster::osdmap::osd_state;
@@ -135,9 +135,9 @@ pub(super) async fn answer(host: &Rc<ControlHost>, prefix: &str, cmd: &Map<Strin
 /// Writes a checkpoint on every reactor, which is what compaction is in this store.
 async fn compact(host: &Rc<ControlHost>) -> Answer {
     let begin = Instant::now();
-    for i in 0..host.routes.shards.len() {
+    for i in 0..host.routes.reactors.len() {
         let (tx, rx) = tokio::sync::oneshot::channel();
-        host.routes.shard(i, ToShard::Checkpoint(tx));
+        host.routes.reactor(i, ToReactor::Checkpoint(tx));
         let Ok(Some(before)) = rx.await else { continue };
         while let Some(now) = checkpoints(host, i).await.filter(|now| *now <= before) {
             if begin.elapsed() > COMPACT_MAX {
@@ -152,7 +152,7 @@ async fn compact(host: &Rc<ControlHost>) -> Answer {
 /// Number of checkpoints of a reactor's store; `None` once the reactor has ended.
 async fn checkpoints(host: &Rc<ControlHost>, i: usize) -> Option<u64> {
     let (tx, rx) = tokio::sync::oneshot::channel();
-    host.routes.shard(i, ToShard::Counters(tx));
+    host.routes.reactor(i, ToReactor::Counters(tx));
     let (sections, _) = rx.await.ok()?;
     sections.iter().find(|s| s.name == "store")?.value("checkpoints").map(|v| v.sum)
 }

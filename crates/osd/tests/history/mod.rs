@@ -10,9 +10,9 @@ use cluster::pool::flag;
 use cluster::{Incremental, OsdMap, PgPool};
 use osd::core::control::PgCreate;
 use osd::core::maps::{MapHistory, Source};
+use osd::core::pgs::Pgs;
 use osd::core::places::Places;
 use osd::core::session::{SessionInfo, session_id};
-use osd::core::shard::Shard;
 use std::sync::Arc;
 use store::ObjectStore as _;
 use store::mem::MemStore;
@@ -27,7 +27,7 @@ const ME: OsdId = OsdId(0);
 pub struct Osd {
     map: OsdMap,
     history: MapHistory,
-    pub shard: Shard,
+    pub pgs: Pgs,
     store: MemStore,
     ms: u64,
     next_snap: u64,
@@ -46,8 +46,8 @@ impl Osd {
         let first = MOsdMap { fsid: FSID, newest_map: Epoch(1), maps: [(Epoch(1), full)].into(), ..MOsdMap::default() };
         let mut history = MapHistory::new(FSID);
         history.absorb(&first, Source::Monitor).unwrap();
-        let shard = Shard::new(ME, 1, Places::all_here());
-        let mut osd = Self { map, history, shard, store: MemStore::new(), ms: 0, next_snap: 2 };
+        let machine = Pgs::new(ME, 1, Places::all_here());
+        let mut osd = Self { map, history, pgs: machine, store: MemStore::new(), ms: 0, next_snap: 2 };
         osd.apply(|inc| {
             let addr = |p: u16| AddrVec::from(EntityAddr::msgr2(([127, 0, 0, 1], p).into(), 7));
             inc.new_state.insert(ME, osd_state::EXISTS);
@@ -69,7 +69,7 @@ impl Osd {
             inc.new_pool_names.insert(POOL, "p".into());
         });
         let create = |seed| PgCreate { pgid: PgId { pool: POOL, seed }.into(), stamp: Default::default(), extra: None };
-        osd.shard.create(&(0..pgs).map(create).collect::<Vec<_>>(), osd.now(), &mut osd.store);
+        osd.pgs.create(&(0..pgs).map(create).collect::<Vec<_>>(), osd.now(), &mut osd.store);
         osd.settle();
         osd.up_thru();
         osd.remove_snaps(removed);
@@ -91,9 +91,9 @@ impl Osd {
         let m = MOsdMap { fsid: FSID, newest_map: e, incremental_maps, ..MOsdMap::default() };
         let new = self.history.absorb(&m, Source::Monitor).unwrap();
         self.map = (**self.history.current().unwrap()).clone();
-        self.shard.handle_maps(&new.maps, self.history.feed().unwrap(), self.now(), &mut self.store);
-        while self.shard.is_walking() {
-            self.shard.walk_on(self.now(), &mut self.store);
+        self.pgs.handle_maps(&new.maps, self.history.feed().unwrap(), self.now(), &mut self.store);
+        while self.pgs.is_walking() {
+            self.pgs.walk_on(self.now(), &mut self.store);
         }
         self.turn();
     }
@@ -104,10 +104,10 @@ impl Osd {
             self.store.end_turn();
             let mut some = false;
             while let Some(e) = self.store.poll_event() {
-                self.shard.store_event(e, self.now(), &mut self.store);
+                self.pgs.store_event(e, self.now(), &mut self.store);
                 some = true;
             }
-            while self.shard.poll_output().is_some() {
+            while self.pgs.poll_output().is_some() {
                 some = true;
             }
             if !some {
@@ -123,8 +123,8 @@ impl Osd {
 
     fn tenth(&mut self) {
         self.ms += 100;
-        self.shard.tick(self.now(), &mut self.store);
-        self.shard.pace(self.now(), &mut self.store);
+        self.pgs.tick(self.now(), &mut self.store);
+        self.pgs.pace(self.now(), &mut self.store);
         self.turn();
     }
 
@@ -169,7 +169,7 @@ impl Osd {
     /// The most past intervals that a PG remembers, and the most log records that one has.
     pub fn longest(&self) -> (usize, u64) {
         let records = |i: &pg::info::PgInfo| i.last_update.version - i.log_tail.version;
-        let infos = || self.shard.pgs().map(pg::Pg::info);
+        let infos = || self.pgs.iter().map(pg::Pg::info);
         (infos().map(|i| i.past.len()).max().unwrap_or(0), infos().map(records).max().unwrap_or(0))
     }
 
@@ -202,7 +202,7 @@ impl Osd {
                 ops: [op].into_iter().collect(),
                 ..MOsdOp::default()
             });
-            self.shard.op(&session, m, self.now(), &mut self.store);
+            self.pgs.op(&session, m, self.now(), &mut self.store);
             self.turn();
         }
     }
@@ -210,13 +210,13 @@ impl Osd {
     /// A second without any event, with a report to the manager.
     pub fn idle_second(&mut self) {
         (0..10).for_each(|_| self.tenth());
-        drop(self.shard.stats(false, self.now(), &self.store));
+        drop(self.pgs.stats(false, self.now(), &self.store));
     }
 
     /// Asserts that all PGs are clean and all listed snapshots are purged.
     pub fn check(&mut self) {
         let listed = self.map.removed_snaps_queue.get(&POOL).map_or(0, |q| q.num_intervals());
-        let (stats, _) = self.shard.stats(true, self.now(), &self.store);
+        let (stats, _) = self.pgs.stats(true, self.now(), &self.store);
         assert_eq!(stats.pgs.len(), self.map.pools[&POOL].pg_num as usize);
         for st in stats.pgs.values() {
             assert!(st.state() & wire::types::pg_state::CLEAN != 0, "{:x}", st.state());

@@ -26,8 +26,8 @@ use osd::core::mapstore::{self, Stored};
 use osd::core::moves::Moves;
 use osd::core::own::{Need, OwnQueue};
 use osd::core::peers::PeerTable;
+use osd::core::pgs::StoreNews;
 use osd::core::session::{SessionInfo, owner_of, session_id};
-use osd::core::shard::StoreNews;
 use osd::core::silence::Silence;
 use osd::core::unanswered::Forgotten;
 use std::collections::BTreeMap;
@@ -225,14 +225,14 @@ impl OsdNode {
         let mut names = Vec::new();
         for r in self.process.iter_mut().flat_map(|p| &mut p.reactors) {
             let mut led: Vec<PgId> = Vec::new();
-            for p in r.shard.pgs().filter(|p| p.is_primary()) {
+            for p in r.pgs.iter().filter(|p| p.is_primary()) {
                 names.extend(p.unfound_objects().into_iter().map(|(h, _)| h.oid));
                 led.push(p.spg().pg);
             }
             for pg in led {
                 // Shards have no older version to revert to.
                 let revert = cx.options.pool.code.is_none();
-                let said = r.shard.mark_lost(pg, revert, now, &mut r.store);
+                let said = r.pgs.mark_lost(pg, revert, now, &mut r.store);
                 cx.line(|| format!("{}: mark_unfound_lost of {pg}: {said:?}", self.osd));
             }
         }
@@ -247,7 +247,7 @@ impl OsdNode {
         let serves = |p: &&pg::Pg| p.is_active() || *p.state() == pg::State::ReplicaActive;
         let all: Vec<(usize, PgId)> = (0..)
             .zip(&p.reactors)
-            .flat_map(|(i, r)| r.shard.pgs().filter(serves).map(move |p| (i, p.spg().pg)).collect::<Vec<_>>())
+            .flat_map(|(i, r)| r.pgs.iter().filter(serves).map(move |p| (i, p.spg().pg)).collect::<Vec<_>>())
             .collect();
         let chosen = match which {
             Some(n) => all.get((n % all.len().max(1) as u64) as usize).copied().into_iter().collect(),
@@ -256,7 +256,7 @@ impl OsdNode {
         for (i, pg) in &chosen {
             p.failed_copies.note_made(*pg);
             if let Some(r) = p.reactors.get_mut(*i) {
-                r.shard.withdraw(*pg, base::errno::EIO, "the simulator wants it", now, &mut r.store);
+                r.pgs.withdraw(*pg, base::errno::EIO, "the simulator wants it", now, &mut r.store);
             }
         }
         self.turn(cx);
@@ -271,7 +271,7 @@ impl OsdNode {
         mut f: impl FnMut(&mut Store) -> Result<T, store::ReadError>,
     ) -> Result<T, store::ReadError> {
         let Some(mut p) = self.process.take() else { return Err(store::ReadError::NoObject) };
-        let i = p.reactors.iter().position(|r| r.shard.pg(pg).is_some()).unwrap_or(0);
+        let i = p.reactors.iter().position(|r| r.pgs.pg(pg).is_some()).unwrap_or(0);
         let r = loop {
             match f(&mut p.reactors[i].store) {
                 Err(store::ReadError::Wait) => {
@@ -328,13 +328,13 @@ impl Process {
 
     /// All PGs of the OSD.
     pub fn pgs(&self) -> impl Iterator<Item = &pg::Pg> {
-        self.reactors.iter().flat_map(|r| r.shard.pgs())
+        self.reactors.iter().flat_map(|r| r.pgs.iter())
     }
 
     /// A copy of a PG; if this OSD has several shards of it, any of them.
     #[must_use]
     pub fn pg(&self, pg: PgId) -> Option<&pg::Pg> {
-        self.reactors.iter().find_map(|r| r.shard.pg(pg))
+        self.reactors.iter().find_map(|r| r.pgs.pg(pg))
     }
 
     /// The PG's machine that is primary in that map, if it is here. The OSD may also have other shards of the PG as
@@ -353,7 +353,7 @@ impl Process {
     /// Handles a message of another OSD on a connection of reactor `at`.
     fn peer_message(&mut self, at: usize, from: OsdId, m: Box<MPgPeer>, node: NodeId, now: base::Now, cx: &mut Ctx) {
         let Some(r) = self.reactors.get_mut(at) else { return };
-        if let Some((to, input)) = r.shard.take_peer(from, m, now, &mut r.store) {
+        if let Some((to, input)) = r.pgs.take_peer(from, m, now, &mut r.store) {
             self.post(to, input, node, now, cx);
         }
     }
@@ -366,7 +366,7 @@ impl Process {
 
     fn store_event(&mut self, at: usize, e: store::Event, now: base::Now) {
         let Some(r) = self.reactors.get_mut(at) else { return };
-        match r.shard.store_event(e, now, &mut r.store) {
+        match r.pgs.store_event(e, now, &mut r.store) {
             Some(StoreNews::Failed(_, what)) => {
                 self.failed = true;
                 self.control.store_failed(&what, now);

@@ -8,7 +8,7 @@ use base::device::{IoCompletion, IoId, IoRequest};
 use base::rng::Rng;
 use base::{Now, PgId};
 use osd::core::moves::News;
-use osd::core::shard::{Input, Shard};
+use osd::core::pgs::{Input, Pgs};
 use std::collections::VecDeque;
 use store::engine::Store;
 use store::{Cid, layout};
@@ -22,7 +22,7 @@ const WHOSE: u32 = 28;
 /// A reactor of an OSD.
 pub struct Reactor {
     /// The PGs of the reactor.
-    pub shard: Shard,
+    pub pgs: Pgs,
     /// The reactor's store.
     pub store: Store,
 }
@@ -39,7 +39,7 @@ pub enum Inner {
 impl Reactor {
     /// Handles an input; true if the OSD may share PGs with other OSDs afterwards.
     pub fn handle(&mut self, input: Input, now: Now) -> bool {
-        self.shard.handle(input, now, &mut self.store)
+        self.pgs.handle(input, now, &mut self.store)
     }
 }
 

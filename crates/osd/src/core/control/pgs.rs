@@ -3,7 +3,7 @@
 //! Invariant: PGs are created only after the map of their creation has been published.
 
 use super::{Control, Output, PgCreate, Phase};
-use crate::core::shard::Ready;
+use crate::core::pgs::Ready;
 use base::{Epoch, OsdId, PgId, SpgId};
 use cluster::OsdMap;
 use cluster::osdmap::interval::children;

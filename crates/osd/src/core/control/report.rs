@@ -1,7 +1,7 @@
 //! Reports of reactors to the control machine.
 
 use super::{Control, prio};
-use crate::core::shard::Ready;
+use crate::core::pgs::Ready;
 use base::{Epoch, Now, OsdId, PgId};
 use pg::LogLevel;
 use std::collections::BTreeSet;

@@ -37,7 +37,7 @@ impl ControlHost {
             "oldest_map": c.oldest_map().0,
             "newest_map": epoch,
             "up_from": c.up_from().0,
-            "num_reactors": self.routes.shards.len(),
+            "num_reactors": self.routes.reactors.len(),
         })
     }
 

@@ -4,10 +4,10 @@ use super::ControlHost;
 use crate::core::compress::Defaults;
 use crate::core::control::Control;
 use crate::core::memory;
+use crate::core::pgs::Input;
 use crate::core::recovery;
 use crate::core::scrub::ScrubSettings;
-use crate::core::shard::Input;
-use crate::host::route::ToShard;
+use crate::host::route::ToReactor;
 use crate::host::tracker::HistoryOptions;
 use net::Endpoint;
 use net::modes::Modes;
@@ -54,24 +54,24 @@ impl ControlHost {
         let settings = self.settings.borrow();
         net::log_filter::apply(&settings);
         let history = HistoryOptions::from_settings(&settings);
-        self.routes.all(|| ToShard::History(history));
+        self.routes.all(|| ToReactor::History(history));
         let discard = settings.given(DISCARD).is_some_and(|v| matches!(v.trim(), "true" | "1" | "yes" | "on"));
-        self.routes.all(|| ToShard::Discard(discard));
+        self.routes.all(|| ToReactor::Discard(discard));
         let data = self.memory.with_target(settings.given(memory::TARGET)).data();
-        self.routes.all(|| ToShard::DataMemory(data));
+        self.routes.all(|| ToReactor::DataMemory(data));
         let name = settings.given(MCLOCK_PROFILE).unwrap_or_default();
         let profile = Profile::parse(name.trim());
         if profile.is_none() && !name.trim().is_empty() {
             tracing::warn!(profile = name, "unknown value of osd_mclock_profile; the default is used");
         }
-        self.routes.all(|| ToShard::Profile(profile.unwrap_or_default()));
+        self.routes.all(|| ToReactor::Profile(profile.unwrap_or_default()));
         self.reserver.set(&recovery::recovery_config(self.device.rotates(), |name| settings.given(name)));
         self.reserver.set_log(&recovery::log_config(|name| settings.given(name)));
         self.routes.inputs(|| Input::Reserved);
         let scrubs = ScrubSettings::take(|name| settings.given(name));
-        self.routes.all(|| ToShard::ScrubSettings(Box::new(scrubs.clone())));
+        self.routes.all(|| ToReactor::ScrubSettings(Box::new(scrubs.clone())));
         let compression = Defaults::take(|name| settings.given(name));
-        self.routes.all(|| ToShard::Compression(compression));
+        self.routes.all(|| ToReactor::Compression(compression));
         // The sources apply in their order, even over the monitor's values.
         self.core.borrow_mut().take_config(|name| settings.given(name));
     }
@@ -94,7 +94,7 @@ impl ControlHost {
         for e in own.into_iter().chain([links]).flatten().chain(self.listening.endpoints.borrow().iter().cloned()) {
             e.set_modes(&modes);
         }
-        self.routes.all(|| ToShard::Modes(Box::new(modes.clone())));
+        self.routes.all(|| ToReactor::Modes(Box::new(modes.clone())));
     }
 
     /// Registers an endpoint on which peers connect.
@@ -109,6 +109,6 @@ impl ControlHost {
         all.extend(self.sessions.endpoint().map(|e| ("client", e)));
         all.extend(self.links.borrow().as_ref().and_then(|l| l.endpoint()).map(|e| ("hb_client", e)));
         all.extend(self.objecter.borrow().as_ref().and_then(|o| o.endpoint()).map(|e| ("ms_objecter", e)));
-        all.into_iter().map(|(name, e)| (name, e.dump(self.shard.index()))).collect()
+        all.into_iter().map(|(name, e)| (name, e.dump(self.reactor.index()))).collect()
     }
 }

@@ -3,7 +3,7 @@
 
 use super::ControlHost;
 use crate::host::keyring;
-use crate::host::route::ToShard;
+use crate::host::route::ToReactor;
 use auth::server::ServiceHost;
 use net::{ConnId, OsRandom};
 use reactor::clock;
@@ -71,7 +71,7 @@ impl ControlHost {
         match keys {
             Ok(Some(keys)) => {
                 self.tickets.service.set_keys(keys.clone());
-                self.routes.all(|| ToShard::Keys(keys.clone()));
+                self.routes.all(|| ToReactor::Keys(keys.clone()));
                 self.with(|c, now| c.set_ready(now));
             }
             Ok(None) => self.spread_tickets(),
@@ -82,7 +82,7 @@ impl ControlHost {
     /// Gives the other reactors the tickets for connecting to other OSDs.
     pub(super) fn spread_tickets(&self) {
         let auth = self.tickets.auth.borrow().clone();
-        self.routes.all(|| ToShard::Tickets(Box::new(auth.clone())));
+        self.routes.all(|| ToReactor::Tickets(Box::new(auth.clone())));
     }
 
     fn look_after_tickets(&self) {

@@ -5,7 +5,7 @@
 //! [`crate::pg::resize::index`]). The children see that map and later ones as any PG does. The map starts a new
 //! interval for parent and children, and peering follows. Both continue the parent's history.
 //!
-//! The host (`osd::core::shard::life`) also derives the children from the map. It creates a machine for each at once
+//! The host (`osd::core::pgs::life`) also derives the children from the map. It creates a machine for each at once
 //! ([`Pg::promise`]), which holds its inputs until it is [`Pg::born`].
 //!
 //! Invariants:

@@ -5,7 +5,7 @@ use crate::net::{Arrival, ConnKey, Service};
 use crate::world::Ctx;
 use base::OsdId;
 use osd::core::heartbeat;
-use osd::core::shard::Input;
+use osd::core::pgs::Input;
 use std::sync::Arc;
 use wire::msg::{MMgrConfigure, MOsdLease, MOsdMap, MOsdPing, MPgPeer, ping_op};
 use wire::{Features, Message, WireMessage as _};

@@ -60,12 +60,12 @@ impl Process {
         {
             c.held += cost;
             c.held -= c.core.came(op.tid, cost, (), now.mono, &mut self.forgotten);
-            let feed = r.shard.feed().map(|f| &**f);
+            let feed = r.pgs.feed().map(|f| &**f);
             if let Some(maps) = c.core.lacks(op.osdmap_epoch, feed) {
                 cx.net.send(k, node, self.inc, maps.to_message(Features::PACIFIC), t);
             }
             let info = c.core.info.clone();
-            if let Some((to, input)) = r.shard.take_op(&info, Box::new(op), now, &mut r.store) {
+            if let Some((to, input)) = r.pgs.take_op(&info, Box::new(op), now, &mut r.store) {
                 self.post(to, input, node, now, cx);
             }
         }

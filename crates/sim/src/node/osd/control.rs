@@ -95,7 +95,7 @@ impl Process {
             mgr::Output::Collect { all } => {
                 let mut all_stats = Collecting::new(self.reactors.len());
                 for r in &mut self.reactors {
-                    let (stats, lec) = r.shard.stats(all, now, &r.store);
+                    let (stats, lec) = r.pgs.stats(all, now, &r.store);
                     all_stats.add(stats, lec);
                 }
                 let (stats, lec) = all_stats.finish();
@@ -110,7 +110,7 @@ impl Process {
 
     pub(super) fn note_pg_peers(&mut self, at: usize, now: base::Now) {
         let Some(r) = self.reactors.get_mut(at) else { return };
-        if let Some(report) = r.shard.news_of_pg_peers() {
+        if let Some(report) = r.pgs.news_of_pg_peers() {
             self.control.handle_report(at, report, now);
         }
     }

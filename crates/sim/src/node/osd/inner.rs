@@ -5,7 +5,7 @@ use crate::net::NodeId;
 use crate::node::reactors::Inner;
 use crate::world::{Ctx, Event};
 use osd::core::moves::{News, Told};
-use osd::core::shard::Input;
+use osd::core::pgs::Input;
 
 impl Process {
     /// Sends an input to a reactor: at once if there is only one.
@@ -56,7 +56,7 @@ impl Process {
             return Some(format!("{pg} goes from reactor {from} to {to}"));
         }
         self.reactors.iter().enumerate().find_map(|(i, r)| {
-            let pg = r.shard.pgs().find(|p| r.shard.home(p.spg().pg) != i)?;
+            let pg = r.pgs.iter().find(|p| r.pgs.home(p.spg().pg) != i)?;
             Some(format!("{} is on reactor {i}, {:?}", pg.spg(), pg.state()))
         })
     }

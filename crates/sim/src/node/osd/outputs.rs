@@ -7,48 +7,48 @@ use crate::node::reactors::Inner;
 use crate::world::Ctx;
 use base::OsdId;
 use osd::core::control::Report;
+use osd::core::pgs::Output as ReactorOut;
 use osd::core::session::session_route;
-use osd::core::shard::Output as ShardOut;
 use wire::{Features, Message, WireMessage as _};
 
 impl Process {
-    pub(super) fn shard_output(&mut self, at: usize, o: ShardOut, node: NodeId, now: base::Now, cx: &mut Ctx) {
+    pub(super) fn reactor_output(&mut self, at: usize, o: ReactorOut, node: NodeId, now: base::Now, cx: &mut Ctx) {
         let t = cx.now();
         match o {
-            ShardOut::Reply(s, r) => {
+            ReactorOut::Reply(s, r) => {
                 self.send_client(s, &r.to_message(Features::PACIFIC), node, cx);
                 self.answered(session_route(s).1.packed(), r.tid, node, now, cx);
             }
-            ShardOut::Watch(s, w, data) => {
+            ReactorOut::Watch(s, w, data) => {
                 let mut m = w.to_message(Features::PACIFIC);
                 m.data = data;
                 cx.net.send(session_route(s).1.packed(), node, self.inc, m, t);
             }
-            ShardOut::Backoff(s, b) => {
+            ReactorOut::Backoff(s, b) => {
                 self.send_client(s, &b.to_message(Features::PACIFIC), node, cx);
             }
-            ShardOut::Dropped(s, tid) => {
-                let feed = self.reactors.get(at).and_then(|r| r.shard.newest_feed()).cloned();
+            ReactorOut::Dropped(s, tid) => {
+                let feed = self.reactors.get(at).and_then(|r| r.pgs.newest_feed()).cloned();
                 self.dropped(session_route(s).1.packed(), tid, feed.as_deref(), node, now, cx);
             }
-            ShardOut::Close(s) => cx.net.close(session_route(s).1.packed(), node, self.inc, t),
-            ShardOut::Control(report) => {
+            ReactorOut::Close(s) => cx.net.close(session_route(s).1.packed(), node, self.inc, t),
+            ReactorOut::Control(report) => {
                 if let Report::Log(_, text) = &report {
                     cx.trace.line(t, || format!("osd.{}: {text}", node - 1));
                 }
                 self.control.handle_report(at, report, now);
             }
-            ShardOut::Peer { to, msg, .. } => self.send_peer(at, to, &msg, node, cx),
-            ShardOut::Members => self.note_pg_peers(at, now),
-            ShardOut::Reactor(i, input) => self.post(i, input, node, now, cx),
-            ShardOut::Moves(news) if self.reactors.len() > 1 => {
+            ReactorOut::Peer { to, msg, .. } => self.send_peer(at, to, &msg, node, cx),
+            ReactorOut::Members => self.note_pg_peers(at, now),
+            ReactorOut::Reactor(i, input) => self.post(i, input, node, now, cx),
+            ReactorOut::Moves(news) if self.reactors.len() > 1 => {
                 self.put_mail(self.reactors.len(), Inner::Moves(at, news), node, cx);
             }
             // Where there is one reactor, no PG moves.
-            ShardOut::Moves(_) => {}
-            ShardOut::Fetch(pg, f) => self.fetcher.fetch(at, pg, *f),
-            ShardOut::PgFailed(pg, e) => self.failed_copies.note(pg, e),
-            ShardOut::Stopped => self.control.reactor_stopped(at, self.reactors.len(), now),
+            ReactorOut::Moves(_) => {}
+            ReactorOut::Fetch(pg, f) => self.fetcher.fetch(at, pg, *f),
+            ReactorOut::PgFailed(pg, e) => self.failed_copies.note(pg, e),
+            ReactorOut::Stopped => self.control.reactor_stopped(at, self.reactors.len(), now),
         }
     }
 

@@ -23,8 +23,8 @@ use osd::core::mapstore::{self, Stored};
 use osd::core::moves::{Moves, survey};
 use osd::core::own::OwnQueue;
 use osd::core::peers::PeerTable;
+use osd::core::pgs::Pgs;
 use osd::core::places::Places;
-use osd::core::shard::Shard;
 use osd::core::silence::Silence;
 use osd::core::unanswered::Forgotten;
 use std::collections::{BTreeMap, BTreeSet};
@@ -183,22 +183,22 @@ impl OsdNode {
         for (i, mut store) in stores.into_iter().enumerate() {
             let places =
                 if n == 1 { Places::all_here() } else { Places::new(i, Box::new(move |pg| reactor_of(pg, n)), &found) };
-            let mut shard = Shard::new(self.osd, seed ^ (i as u64) << 40, places);
-            shard.set_addrs(public.clone());
-            shard.share_scrub_slots(Arc::clone(&slots));
-            shard.share_reserver(Arc::clone(&reserver), i);
+            let mut pgs = Pgs::new(self.osd, seed ^ (i as u64) << 40, places);
+            pgs.set_addrs(public.clone());
+            pgs.share_scrub_slots(Arc::clone(&slots));
+            pgs.share_reserver(Arc::clone(&reserver), i);
             let doomed = doomed.iter().filter(|(at, _)| *at == i).map(|(_, cid)| *cid).collect();
-            shard.share_reactors(n, cx.options.osd.moves, doomed);
-            shard.set_walk_step(cx.options.osd.walk.0);
+            pgs.share_reactors(n, cx.options.osd.moves, doomed);
+            pgs.set_walk_step(cx.options.osd.walk.0);
             // So that the calls of clients are long.
-            shard.set_part(pg::Room { entries: 1 + (cx.options.seed % 3) as usize, bytes: 1 << 10 });
+            pgs.set_part(pg::Room { entries: 1 + (cx.options.seed % 3) as usize, bytes: 1 << 10 });
             if cx.options.osd.compress {
-                shard.set_compression(compression(cx.options.seed, self.osd), &mut store);
+                pgs.set_compression(compression(cx.options.seed, self.osd), &mut store);
             }
-            shard.load(control.feed(), now, &mut store);
-            let peers = shard.news_of_pg_peers();
+            pgs.load(control.feed(), now, &mut store);
+            let peers = pgs.news_of_pg_peers();
             control.handle_report(i, peers.unwrap_or_else(|| Report::PgPeers(BTreeSet::new(), BTreeSet::new())), now);
-            reactors.push(Reactor { shard, store });
+            reactors.push(Reactor { pgs, store });
         }
         reactors
     }

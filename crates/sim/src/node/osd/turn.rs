@@ -18,10 +18,10 @@ impl OsdNode {
         p.control.tick(now);
         p.fetcher.tick(now);
         for r in &mut p.reactors {
-            r.shard.walk_on(now, &mut r.store);
-            r.shard.next_part(now, &mut r.store);
-            if r.shard.paced_until().is_some_and(|t| t <= now.mono) {
-                r.shard.pace(now, &mut r.store);
+            r.pgs.walk_on(now, &mut r.store);
+            r.pgs.next_part(now, &mut r.store);
+            if r.pgs.paced_until().is_some_and(|t| t <= now.mono) {
+                r.pgs.pace(now, &mut r.store);
             }
         }
         if now.mono >= p.next_tick {
@@ -31,10 +31,10 @@ impl OsdNode {
             let scrub = p.scrub_all.take();
             for r in &mut p.reactors {
                 r.store.confirm();
-                r.shard.tick(now, &mut r.store);
+                r.pgs.tick(now, &mut r.store);
                 if let Some(s) = scrub {
-                    let all: Vec<base::SpgId> = r.shard.pgs().map(pg::Pg::spg).collect();
-                    r.shard.scrub(&all, true, s == ScrubAll::Repair, now, &mut r.store);
+                    let all: Vec<base::SpgId> = r.pgs.iter().map(pg::Pg::spg).collect();
+                    r.pgs.scrub(&all, true, s == ScrubAll::Repair, now, &mut r.store);
                 }
             }
         }
@@ -90,9 +90,8 @@ impl OsdNode {
         loop {
             if let Some((i, e)) = (0..).zip(&mut p.reactors).find_map(|(i, r)| Some((i, r.store.poll_event()?))) {
                 p.store_event(i, e, now);
-            } else if let Some((i, o)) = (0..).zip(&mut p.reactors).find_map(|(i, r)| Some((i, r.shard.poll_output()?)))
-            {
-                p.shard_output(i, o, self.node, now, cx);
+            } else if let Some((i, o)) = (0..).zip(&mut p.reactors).find_map(|(i, r)| Some((i, r.pgs.poll_output()?))) {
+                p.reactor_output(i, o, self.node, now, cx);
             } else if let Some(o) = p.control.poll_output(now) {
                 p.control_output(o, self.node, now, cx);
             } else if let Some(o) = p.fetcher.poll_output() {
@@ -121,8 +120,8 @@ impl OsdNode {
                 cx.queue.after(d.min(DISK_MAX), Event::Disk(self.node, p.inc));
             }
         }
-        let paced = p.reactors.iter().filter_map(|r| r.shard.paced_until()).min();
-        let walks = p.reactors.iter().any(|r| r.shard.is_walking() || r.shard.has_part());
+        let paced = p.reactors.iter().filter_map(|r| r.pgs.paced_until()).min();
+        let walks = p.reactors.iter().any(|r| r.pgs.is_walking() || r.pgs.has_part());
         let walk = walks.then(|| now.mono + Duration::from_nanos(cx.options.osd.walk.1));
         let fetches = p.fetcher.next_deadline();
         let next = [p.control.next_deadline(), Some(p.next_tick), paced, walk, fetches].into_iter().flatten().min();
