@@ -20,6 +20,7 @@
 
 use crate::keep::{Division, Keep, LogConfig};
 use crate::limits::{BACKFILL_RANGE, OBJECT_CONTEXTS_MAX};
+use crate::moving::staging_cid;
 use crate::unreached::unreached;
 use base::SpgId;
 use std::cmp::Reverse;
@@ -435,6 +436,14 @@ impl Reserver {
     #[must_use]
     pub fn is_collection_being_removed(&self, cid: Cid) -> bool {
         self.lock().remains.contains(&cid)
+    }
+
+    /// A free name for the collection of a copy of a PG that is not `taken`. The first name may belong to a collection
+    /// that is still being removed.
+    #[must_use]
+    pub fn free_name(&self, spg: SpgId, taken: impl Fn(Cid) -> bool) -> Option<Cid> {
+        let own = Cid::Pg(spg);
+        [own, staging_cid(own)].into_iter().find(|c| !self.is_collection_being_removed(*c) && !taken(*c))
     }
 
     fn lock(&self) -> MutexGuard<'_, Claims> {

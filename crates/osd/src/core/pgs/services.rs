@@ -65,9 +65,7 @@ impl Services {
 
     /// Free name for the collection of a new PG, if any. An earlier collection of the PG may still be being removed.
     pub(super) fn free_name(&self, spg: SpgId) -> Option<Cid> {
-        let own = Cid::Pg(spg);
-        let free = |c: &Cid| !self.reserver.is_collection_being_removed(*c);
-        [own, pg::staging_cid(own)].into_iter().find(free).filter(|_| !self.reserver.is_being_removed(spg))
+        self.reserver.free_name(spg, |_| self.reserver.is_being_removed(spg))
     }
 }
 

@@ -22,7 +22,6 @@ use crate::exec::{Step, Stop, index_clone, split_bits};
 use crate::info::PgInfo;
 use crate::log::{LogEntry, PgLog};
 use crate::map::MapView;
-use crate::moving::staging_cid;
 use crate::object::own_objects;
 use crate::per_peer::PerOsd;
 use crate::pg::keys::{missing_key, set_missing};
@@ -213,12 +212,9 @@ impl Pg {
         }
     }
 
-    /// A free name for a child's collection: its first name may belong to a collection that is being removed after a
-    /// move.
+    /// A free name for a child's collection, which is not among those `there`.
     fn free_name(&self, spg: SpgId, there: &[(Cid, u32)]) -> Option<Cid> {
-        let own = Cid::Pg(spg);
-        let free = |c: &Cid| !self.env.reserver().is_collection_being_removed(*c) && !there.iter().any(|(t, _)| t == c);
-        [own, staging_cid(own)].into_iter().find(free)
+        self.env.reserver().free_name(spg, |c| there.iter().any(|(t, _)| *t == c))
     }
 
     /// Decodes an entry of this copy's log.
