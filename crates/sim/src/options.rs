@@ -215,6 +215,113 @@ fn pick<T: Copy>(r: &mut Rng, of: &[T]) -> T {
     of[r.below(of.len() as u64) as usize]
 }
 
+/// Faults of a seed, for any number of copies.
+fn draw_faults(seed: u64, r: &mut Rng) -> Vec<Fault> {
+    // A third of all kinds on average; one run in twenty has none.
+    let share = pick(r, &[1u64, 2, 3, 5]);
+    let none = r.chance(1, 20);
+    let mut f: Vec<Fault> = COMMON.to_vec();
+    f.retain(|_| r.chance(share, 9) && !none);
+    // Drawn separately, so that the runs of seeds without it do not change.
+    if !none && Rng::new(seed ^ 0x7067_5f6e_756d).chance(1, 3) {
+        f.push(Fault::PgNum);
+    }
+    // Often together with `PgNum`, so that merged PGs are split again.
+    let shrinks = &mut Rng::new(seed ^ 0x7067_5f6a_6f69_6e00);
+    if !none && shrinks.chance(1, 5) {
+        f.push(Fault::PgShrink);
+        if !f.contains(&Fault::PgNum) && shrinks.chance(1, 2) {
+            f.push(Fault::PgNum);
+        }
+    }
+    // Drawn separately, too.
+    if !none && Rng::new(seed ^ 0x6973_6f6c_6174_6500).chance(1, 8) {
+        f.push(Fault::Isolate);
+    }
+    if !none && Rng::new(seed ^ 0x726f_7400).chance(1, 6) {
+        f.push(Fault::Rot);
+    }
+    if !none && Rng::new(seed ^ 0x6675_6c6c).chance(1, 8) {
+        f.push(Fault::Full);
+    }
+    if !none && Rng::new(seed ^ 0x636f_7079).chance(1, 6) {
+        f.push(Fault::FailCopy);
+    }
+    // Drawn separately, too.
+    let apart = &mut Rng::new(seed ^ 0x706c_6f74_7307);
+    if !none && apart.chance(1, 4) {
+        f.extend(PLOTS.iter().filter(|_| apart.chance(1, 2)));
+    }
+    f
+}
+
+/// Drops faults that need more copies.
+fn keep_possible(faults: &mut Vec<Fault>, copies: usize) {
+    if copies == 1 {
+        faults.retain(|f| {
+            !f.moves_data()
+                && !matches!(f, Fault::Turns | Fault::LastWords | Fault::Exile | Fault::Hearsay | Fault::LongGone)
+        });
+    }
+    // With two copies besides a rotten one, every acknowledged write is in a readable copy.
+    if copies < 3 {
+        faults.retain(|f| *f != Fault::Rot);
+    }
+}
+
+/// Length of the PG logs of a seed with these faults.
+fn log_records(seed: u64, faults: &[Fault]) -> u32 {
+    // After so many other writes a resend counts as a new operation, so the log is not short where a client may
+    // be cut off for long.
+    let cut_off = [Fault::Partition, Fault::OneWay, Fault::Isolate, Fault::Slow, Fault::MonCrash, Fault::Pause];
+    if faults.iter().any(|f| cut_off.contains(f)) {
+        return LOG_RECORDS;
+    }
+    pick(&mut Rng::new(seed ^ 0x6c6f_6700), &[LOG_RECORDS, 200, 200, 400])
+}
+
+impl NetShape {
+    fn draw(r: &mut Rng) -> Self {
+        let delay = pick(r, &[(20 * US, 50 * US), (50 * US, MS), (MS, 20 * MS)]);
+        Self { delay, slow: pick(r, &[0, 1000, 50]) }
+    }
+}
+
+impl DiskShape {
+    fn draw(seed: u64, bytes: u64, r: &mut Rng) -> Self {
+        // Fields are drawn in this order.
+        Self {
+            delay: pick(r, &[20 * US, 200 * US, 5 * MS]),
+            slow: pick(r, &[0, 1000, 50]),
+            checkpoint_bytes: pick(r, &[32 << 10, 256 << 10, 8 << 20]),
+            first_fit: r.chance(1, 2),
+            bytes,
+            kids: if seed.is_multiple_of(3) { 4 } else { store::engine::Config::default().kids_max },
+        }
+    }
+}
+
+impl OsdShape {
+    /// The shape of a seed, each part from random numbers of its own.
+    fn draw(seed: u64, log_records: u32) -> Self {
+        Self {
+            reactors: pick(&mut Rng::new(seed ^ 0x7265_6163_746f_7273), &[1, 1, 1, 2, 2, REACTORS_MAX]),
+            reactors_change: Rng::new(seed ^ 0x6368_616e_6765_7300).chance(1, 4),
+            recent_maps: pick(&mut Rng::new(seed ^ 0x7265_6365_6e74), &[1, 4, 16, 128]),
+            moves: Rng::new(seed ^ 0x6d6f_7665_7300_0000).chance(3, 4),
+            walk: pick(
+                &mut Rng::new(seed ^ 0x7761_6c6b_0000),
+                &[(osd::core::pgs::WALK_STEP, 0), (1, MS), (1, 3 * MS), (2, MS), (7, 2 * MS)],
+            ),
+            log_records,
+            unanswered: 100 << 20,
+            sizes: pick(&mut Rng::new(seed ^ 0x7369_7a65_7300), &[(128, 512), (128, 512), (2, 4), (5, 16)]),
+            newer: false,
+            compress: false,
+        }
+    }
+}
+
 impl Options {
     /// The default options of a seed. If the number of copies is not given, a quarter of the seeds have an
     /// erasure-coded pool ([`Options::coded`]); all others are as drawn by [`Options::draw`].
@@ -288,66 +395,11 @@ impl Options {
         let most = COPIES_MAX.min(size.osds);
         let copies = if size.copies > 0 { size.copies } else { most - r.below(most.min(3) as u64) as usize };
         let min_size = if copies >= 3 { 2 } else { 1 };
-        let mut faults: Vec<Fault> = if size.only.is_empty() {
-            // A third of all kinds on average; one run in twenty has none.
-            let share = pick(r, &[1u64, 2, 3, 5]);
-            let none = r.chance(1, 20);
-            let mut f: Vec<Fault> = COMMON.to_vec();
-            f.retain(|_| r.chance(share, 9) && !none);
-            // Drawn separately, so that the runs of seeds without it do not change.
-            if !none && Rng::new(seed ^ 0x7067_5f6e_756d).chance(1, 3) {
-                f.push(Fault::PgNum);
-            }
-            // Often together with `PgNum`, so that merged PGs are split again.
-            let shrinks = &mut Rng::new(seed ^ 0x7067_5f6a_6f69_6e00);
-            if !none && shrinks.chance(1, 5) {
-                f.push(Fault::PgShrink);
-                if !f.contains(&Fault::PgNum) && shrinks.chance(1, 2) {
-                    f.push(Fault::PgNum);
-                }
-            }
-            // Drawn separately, too.
-            if !none && Rng::new(seed ^ 0x6973_6f6c_6174_6500).chance(1, 8) {
-                f.push(Fault::Isolate);
-            }
-            if !none && Rng::new(seed ^ 0x726f_7400).chance(1, 6) {
-                f.push(Fault::Rot);
-            }
-            if !none && Rng::new(seed ^ 0x6675_6c6c).chance(1, 8) {
-                f.push(Fault::Full);
-            }
-            if !none && Rng::new(seed ^ 0x636f_7079).chance(1, 6) {
-                f.push(Fault::FailCopy);
-            }
-            // Drawn separately, too.
-            let apart = &mut Rng::new(seed ^ 0x706c_6f74_7307);
-            if !none && apart.chance(1, 4) {
-                f.extend(PLOTS.iter().filter(|_| apart.chance(1, 2)));
-            }
-            f
-        } else {
-            size.only.clone()
-        };
-        if copies == 1 {
-            faults.retain(|f| {
-                !f.moves_data()
-                    && !matches!(f, Fault::Turns | Fault::LastWords | Fault::Exile | Fault::Hearsay | Fault::LongGone)
-            });
-        }
-        // With two copies besides a rotten one, every acknowledged write is in a readable copy.
-        if copies < 3 {
-            faults.retain(|f| *f != Fault::Rot);
-        }
+        let mut faults = if size.only.is_empty() { draw_faults(seed, r) } else { size.only.clone() };
+        keep_possible(&mut faults, copies);
         // A disk that is filled is small, for speed.
         let disk = if faults.contains(&Fault::Full) { SMALL_DISK } else { DISK };
-        // After so many other writes a resend counts as a new operation, so the log is not short where a client may
-        // be cut off for long.
-        let cut_off = [Fault::Partition, Fault::OneWay, Fault::Isolate, Fault::Slow, Fault::MonCrash, Fault::Pause];
-        let log_records = if faults.iter().any(|f| cut_off.contains(f)) {
-            LOG_RECORDS
-        } else {
-            pick(&mut Rng::new(seed ^ 0x6c6f_6700), &[LOG_RECORDS, 200, 200, 400])
-        };
+        let log_records = log_records(seed, &faults);
         let without_one = copies - min_size >= 1
             && min_size >= 2
             && size.osds > copies
@@ -363,12 +415,8 @@ impl Options {
         let fault_lasts = pick(r, &[SEC, 8 * SEC, 40 * SEC]);
         let bursts = r.chance(1, 2);
         let final_power_cut = r.chance(1, 2);
-        let delay = pick(r, &[(20 * US, 50 * US), (50 * US, MS), (MS, 20 * MS)]);
-        let slow_message = pick(r, &[0, 1000, 50]);
-        let disk_delay = pick(r, &[20 * US, 200 * US, 5 * MS]);
-        let slow_request = pick(r, &[0, 1000, 50]);
-        let checkpoint_bytes = pick(r, &[32 << 10, 256 << 10, 8 << 20]);
-        let first_fit = r.chance(1, 2);
+        let net = NetShape::draw(r);
+        let disk = DiskShape::draw(seed, disk, r);
         let drift_ppm = {
             let drift = pick(r, &[0, 50, 200]);
             // Drawn separately: clocks with the largest error that leases must tolerate.
@@ -393,30 +441,9 @@ impl Options {
                 lists: false,
                 sources: 0,
             },
-            net: NetShape { delay, slow: slow_message },
-            disk: DiskShape {
-                delay: disk_delay,
-                slow: slow_request,
-                bytes: disk,
-                checkpoint_bytes,
-                first_fit,
-                kids: if seed.is_multiple_of(3) { 4 } else { store::engine::Config::default().kids_max },
-            },
-            osd: OsdShape {
-                reactors: pick(&mut Rng::new(seed ^ 0x7265_6163_746f_7273), &[1, 1, 1, 2, 2, REACTORS_MAX]),
-                reactors_change: Rng::new(seed ^ 0x6368_616e_6765_7300).chance(1, 4),
-                recent_maps: pick(&mut Rng::new(seed ^ 0x7265_6365_6e74), &[1, 4, 16, 128]),
-                moves: Rng::new(seed ^ 0x6d6f_7665_7300_0000).chance(3, 4),
-                walk: pick(
-                    &mut Rng::new(seed ^ 0x7761_6c6b_0000),
-                    &[(osd::core::pgs::WALK_STEP, 0), (1, MS), (1, 3 * MS), (2, MS), (7, 2 * MS)],
-                ),
-                log_records,
-                unanswered: 100 << 20,
-                sizes: pick(&mut Rng::new(seed ^ 0x7369_7a65_7300), &[(128, 512), (128, 512), (2, 4), (5, 16)]),
-                newer: false,
-                compress: false,
-            },
+            net,
+            disk,
+            osd: OsdShape::draw(seed, log_records),
             faults,
             fault_every,
             fault_lasts,

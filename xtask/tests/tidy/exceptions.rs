@@ -71,11 +71,6 @@ pub(super) const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
         "the path of every operation, from its view to its plan; early returns leave at each step",
     ),
     (
-        "crates/sim/src/options.rs",
-        "plain",
-        "one option after the other: the order of the draws determines what a seed gives",
-    ),
-    (
         "crates/store/src/engine/perform.rs",
         "perform",
         "one match on the path of every operation; each case has a few lines",
