@@ -21,7 +21,7 @@ use osd::core::moves::{Moves, News, Told, survey};
 use osd::core::pgs::{Input, Output, Pgs};
 use osd::core::places::Places;
 use osd::core::session::{SessionInfo, session_id};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use store::ObjectStore;
@@ -510,6 +510,11 @@ impl World {
         }
         all.sort();
         assert_eq!(all, (0..n).map(|s| PgId::new(1, s)).collect::<Vec<_>>(), "seed {}", self.seed);
+        self.until("quiet", |w| w.control.is_empty() && w.reactors.iter().all(|r| r.mailbox.is_empty()));
+        for pg in all {
+            let places: BTreeSet<usize> = self.reactors.iter().map(|r| r.pgs.place(pg.into())).collect();
+            assert_eq!(places.len(), 1, "seed {}: reactors differ about the place of {pg}", self.seed);
+        }
     }
 }
 

@@ -10,9 +10,12 @@
 //! Invariants:
 //!  1. A failed peer is reported once, and once more if it then refuses a connection. The report is cancelled when the
 //!     peer answers again or is no longer watched, and repeated when the monitor session is renewed.
-//!  2. Pings go out at most once per interval, with jitter so that OSDs do not fall into step.
+//!  2. Two rounds of pings are half an interval apart at least, an interval at most, and by chance between, so that
+//!     OSDs do not fall into step.
 //!  3. Every up OSD that shares a PG with this one is a peer, whatever the number.
 //!  4. A link is opened at most `AGAIN.len()` times between two rounds of pings, whatever the peer does.
+//!
+//! Tests: `src/core/heartbeat/tests.rs`; `tick` asserts the second.
 
 use super::pingtime::PingTimes;
 use base::rng::Rng;
@@ -327,6 +330,7 @@ impl Heartbeats {
         let half = self.interval.as_nanos() as u64 / 2;
         let grace = self.grace;
         self.next_round = now.mono + Duration::from_nanos(half + self.rng.below(half));
+        debug_assert!(self.next_round >= now.mono + self.interval / 2 && self.next_round < now.mono + self.interval);
         for (&osd, p) in &mut self.peers {
             let mut worst: Option<Duration> = None;
             for l in LINKS {

@@ -1,6 +1,8 @@
 //! Admission and decoding of messages on a client's session. Executing them is the caller's task.
 //!
 //! Invariant: a message is decoded only if its sender may send it ([`crate::core::admission`]).
+//!
+//! Tests: those of this file, and `tests/rights.rs`.
 
 use super::admission::{Admission, Lane, Refusal};
 use auth::Principal;
@@ -71,7 +73,19 @@ pub fn from_client(admission: &Admission, who: &Principal, m: &Message) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base::{AuthName, EntityKind};
     use bytes::Bytes;
+    use wire::Features;
+
+    #[test]
+    fn a_message_is_refused_before_it_is_decoded() {
+        let nobody = Principal::nobody(([127, 0, 0, 1], 1).into());
+        let client = Principal { name: AuthName::parse("client.a").unwrap(), kind: EntityKind::CLIENT, ..nobody };
+        let maps = MOsdMap::default().to_message(Features::PACIFIC);
+        let cut = Message { front: maps.front.slice(..maps.front.len() / 2), ..maps };
+        let taken = from_client(&Admission::default(), &client, &cut);
+        assert!(matches!(taken, Err(NotTaken::Refused(_))), "a client may not send maps, whether or not they decode");
+    }
 
     fn of(ops: &[(OpCode, u64)]) -> usize {
         let ops = ops.iter().map(|(code, len)| OsdOp::with_extent(*code, 0, *len, Bytes::new())).collect();

@@ -15,6 +15,8 @@
 //!  3. [`Leases::granted_until`] is never before the end of any lease that this OSD granted, also before a
 //!     restart.
 //!  4. PGs get grants before any later map: both go through the same ordered outputs.
+//!
+//! Tests: those of this file; `crates/sim/src/node/promises.rs` watches the third.
 
 use base::id::Uuid;
 use base::planted::{Bug, acts};

@@ -6,6 +6,8 @@
 //!     trimmed them: PGs that miss a map miss intervals, splits and merges.
 //!  2. A map in which a pool is older and has fewer PGs is refused, with all later ones: what this OSD has split stays.
 //!  3. The records that [`MapHistory::absorb`] returned so far restore the current map.
+//!
+//! Tests: `tests/boot.rs` for the first and third, `a_restored_map_of_before_a_split_is_refused` for the second.
 
 use base::id::Uuid;
 use base::planted::{Bug, acts};

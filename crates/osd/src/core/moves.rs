@@ -9,6 +9,8 @@
 //!
 //! Invariant: a PG does not move across a map that changes its pool's `pg_num`, since that determines the place
 //! of children.
+//!
+//! Tests: `one_pg_moves_at_a_time_by_turns_and_not_across_a_split`.
 
 use super::pgs::{Input, seen_by};
 use super::places::Found;

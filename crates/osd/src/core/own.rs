@@ -4,6 +4,8 @@
 //!  1. Transactions are submitted in the order given, because later maps build on earlier ones.
 //!  2. A transaction that must happen ([`Need::Must`], no caller waits for it) waits for space; any other is
 //!     refused without space.
+//!
+//! Tests: those of this file.
 
 use base::errno::{EIO, ENOSPC, Errno};
 use std::collections::VecDeque;

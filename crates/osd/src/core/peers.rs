@@ -7,6 +7,8 @@
 //!     order.
 //!  2. A session ends with the first map that does not show its address, if an earlier map has shown it. An
 //!     instance that speaks before any map shows it keeps its session.
+//!
+//! Tests: those of this file, one for each.
 
 use base::{AddrKind, EntityAddr, OsdId};
 use cluster::OsdMap;

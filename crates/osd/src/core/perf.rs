@@ -1,8 +1,13 @@
 //! Performance counters of operations, grouped by the manager's queries (`rbd perf image iotop` and similar).
 //!
 //! A query names the parts to group by, each with an expression whose groups become the key, and the counters
-//! to keep. Every reactor has a [`Meter`]; a report takes the counts since the last one. Invariants: without a
-//! query nothing is counted and an operation costs one test; keys are bounded.
+//! to keep. Every reactor has a [`Meter`]; a report takes the counts since the last one.
+//!
+//! Invariants:
+//!  1. Without a query nothing is counted, and an operation costs one test.
+//!  2. A query counts at most `KEYS_MAX` keys.
+//!
+//! Tests: `operations_are_grouped_by_image_and_reported_once` for the first; `count` asserts the second.
 
 use super::commits::Commits;
 use base::{EntityAddr, EntityName, OsdId, PgId, SnapId};
@@ -192,6 +197,7 @@ impl Query {
                 *v = (v.0.saturating_add(sum), v.1 + n);
             }
         }
+        debug_assert!(counts.len() <= KEYS_MAX);
     }
 
     /// Keys that the limits leave; `None` for all.

@@ -16,6 +16,8 @@
 //! stores may be durable before. A map that a collection has already seen does not change its place.
 //!
 //! Invariant: at the same point in the sequence of maps and decisions, the tables of all reactors are equal.
+//!
+//! Tests: `tests/moves.rs` compares them.
 
 use base::{Epoch, PgId, ShardId, SpgId};
 use cluster::OsdMap;

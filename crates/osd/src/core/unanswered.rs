@@ -6,6 +6,8 @@
 //!
 //! Invariant: the cost of an operation is counted exactly once, by its connection or as forgotten, from its
 //! arrival to its end.
+//!
+//! Tests: `no_cost_is_counted_twice_or_forever`, and the simulator at each tick (`crates/sim/src/node/osd/clients.rs`).
 
 use base::Mono;
 use rustc_hash::FxHashMap;

@@ -7,6 +7,8 @@
 //!  2. A session over its own limits is closed; its client connects again and resends unanswered operations.
 //!     When the common limits are reached, the session with the most bytes of the entity with the most is
 //!     closed, never another's.
+//!
+//! Tests: those of this file, and `tests/pgs/clients.rs`.
 
 use crate::core::session::SessionInfo;
 use base::AuthName;

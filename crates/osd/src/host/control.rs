@@ -2,6 +2,8 @@
 //! maps, and makes fetches for copies.
 //!
 //! Invariant: no `RefCell` is borrowed while another component is called that may call back.
+//!
+//! Tests: a daemon in which one is panics (`interop/run.sh`).
 
 mod answers;
 mod device;

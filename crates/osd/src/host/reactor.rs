@@ -7,6 +7,8 @@
 //! operations of a turn.
 //!
 //! Invariant: no `RefCell` is borrowed while another component is called that may call back.
+//!
+//! Tests: a daemon in which one is panics (`interop/run.sh`).
 
 mod clients;
 mod inspect;

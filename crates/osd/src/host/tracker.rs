@@ -3,6 +3,8 @@
 //!
 //! Invariant: an operation costs a clone of its message's handles and one comparison. A description is made
 //! only for an operation slower than the kept ones, or on request.
+//!
+//! Tests: `the_slowest_recent_operations_are_kept`.
 
 use base::{EntityAddr, EntityName, Mono, Now, Utime};
 use cluster::settings::Settings;

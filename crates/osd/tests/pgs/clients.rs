@@ -93,7 +93,7 @@ fn serving() -> (Maps, Pgs, MemStore) {
     let mut maps = Maps::new(1, 1, 1);
     let first = Arc::new(maps.now.clone());
     let serves = maps.next(|i| _ = i.new_up_thru.insert(OsdId(0), Epoch(3)));
-    let (mut store, mut pgs) = (MemStore::new().without_waits(), shard(OsdId(0)));
+    let (mut store, mut pgs) = (MemStore::new().without_waits(), empty(OsdId(0)));
     pgs.handle_maps(&[first], maps.feed(), at(0), &mut store);
     let create = PgCreate { pgid: PgId::new(1, 0).into(), stamp: Default::default(), extra: None };
     pgs.create(&[create], at(0), &mut store);
@@ -109,7 +109,7 @@ fn a_dropped_operation_brings_the_map_that_dropped_it() {
     let mut maps = Maps::new(1, 1, 2);
     let first = Arc::new(maps.now.clone());
     let serves = maps.next(|i| _ = i.new_up_thru.insert(OsdId(0), Epoch(3)));
-    let (mut store, mut pgs) = (MemStore::new().without_waits(), shard(OsdId(0)));
+    let (mut store, mut pgs) = (MemStore::new().without_waits(), empty(OsdId(0)));
     pgs.handle_maps(&[first], maps.feed(), at(0), &mut store);
     let create = |seed| PgCreate { pgid: PgId::new(1, seed).into(), stamp: Default::default(), extra: None };
     pgs.create(&[0, 1].map(create), at(0), &mut store);
@@ -204,7 +204,7 @@ fn long_calls_of_all_pgs_share_the_turns() {
     const PGS: u32 = 4;
     const IMAGES: usize = 1000;
     let mut maps = Maps::new(1, 1, PGS);
-    let (mut store, mut pgs) = (MemStore::new(), shard(OsdId(0)));
+    let (mut store, mut pgs) = (MemStore::new(), empty(OsdId(0)));
     pgs.handle_maps(&[Arc::new(maps.now.clone())], maps.feed(), at(0), &mut store);
     let create = |seed| PgCreate { pgid: PgId::new(1, seed).into(), stamp: Default::default(), extra: None };
     pgs.create(&[0, 1, 2, 3].map(create), at(0), &mut store);

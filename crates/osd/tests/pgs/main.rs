@@ -4,6 +4,7 @@
 //! One reactor of an OSD with a memory store. Other OSDs exist only as messages.
 
 mod clients;
+mod orders;
 
 use base::errno::EPERM;
 use base::id::Uuid;
@@ -117,7 +118,7 @@ fn at(ms: u64) -> Now {
     Now { mono: Mono((1000 + ms) * 1_000_000), wall: Utime { sec: 100, nsec: 0 } }
 }
 
-fn shard(me: OsdId) -> Pgs {
+fn empty(me: OsdId) -> Pgs {
     Pgs::new(me, 1, Places::new(0, Box::new(|_| 0), &[]))
 }
 
@@ -132,7 +133,7 @@ fn said(pgs: &mut Pgs) -> Vec<(OsdId, Body)> {
     all
 }
 
-/// Runs the pgs until nothing happens any more.
+/// Runs the PGs until nothing happens any more.
 fn settle(pgs: &mut Pgs, store: &mut MemStore, from: u64) {
     for ms in (from..from + 20_000).step_by(100) {
         store.end_turn();
@@ -183,7 +184,7 @@ fn alone() -> (Maps, Pgs, MemStore) {
         i.new_pools.insert(PoolId(2), q);
         i.new_pool_names.insert(PoolId(2), "q".into());
     });
-    let (mut store, mut pgs) = (MemStore::new(), shard(OsdId(0)));
+    let (mut store, mut pgs) = (MemStore::new(), empty(OsdId(0)));
     pgs.handle_maps(&[map], maps.feed(), at(0), &mut store);
     while pgs.poll_output().is_some() {}
     (maps, pgs, store)
@@ -214,7 +215,7 @@ fn questions_are_repeated_when_the_session_is_reset() {
     let pg = PgId::new(1, 0);
     let me = map.pg_to_up_acting(pg).acting_primary;
     let other = OsdId(1 - me.0);
-    let (now, mut store, mut pgs) = (at(0), MemStore::new(), shard(me));
+    let (now, mut store, mut pgs) = (at(0), MemStore::new(), empty(me));
     pgs.handle_maps(&[map], maps.feed(), now, &mut store);
 
     let notify = |epoch: u32| {
@@ -248,7 +249,7 @@ fn questions_are_repeated_when_the_session_is_reset() {
 #[test]
 fn a_pg_whose_stored_info_does_not_decode_creates_no_empty_children() {
     let mut maps = Maps::new(1, 1, 1);
-    let (mut store, mut one) = (MemStore::new(), shard(OsdId(0)));
+    let (mut store, mut one) = (MemStore::new(), empty(OsdId(0)));
     let create = PgCreate { pgid: PgId::new(1, 0).into(), stamp: Default::default(), extra: None };
     one.handle_maps(&[Arc::new(maps.now.clone())], maps.feed(), at(0), &mut store);
     one.create(&[create], at(0), &mut store);
@@ -260,7 +261,7 @@ fn a_pg_whose_stored_info_does_not_decode_creates_no_empty_children() {
     let mut t = Transaction::new();
     t.push(Op::PgInfo { cid, info: bytes::Bytes::from_static(b"rot") });
     store.submit(Tag(0), t);
-    let mut again = shard(OsdId(0));
+    let mut again = empty(OsdId(0));
     again.load(Some(maps.restored()), at(2000), &mut store);
     settle(&mut again, &mut store, 2000);
     // Data of its children that it may hold must not be declared missing.
@@ -292,7 +293,7 @@ fn a_process_that_no_map_shows_sends_no_peer_messages() {
     let pg = PgId::new(1, 0);
     let me = maps.now.pg_to_up_acting(pg).acting_primary;
     let other = OsdId(1 - me.0);
-    let (now, mut store, mut pgs) = (at(0), MemStore::new(), shard(me));
+    let (now, mut store, mut pgs) = (at(0), MemStore::new(), empty(me));
     // Another process of this OSD is up, or was.
     pgs.set_addrs(public(me, 8));
     let map = Arc::new(maps.now.clone());
@@ -328,7 +329,7 @@ fn messages_of_an_ended_instance_are_ignored() {
     let pg = PgId::new(1, 0);
     let me = maps.now.pg_to_up_acting(pg).acting_primary;
     let other = OsdId(1 - me.0);
-    let (now, mut store, mut pgs) = (at(0), MemStore::new(), shard(me));
+    let (now, mut store, mut pgs) = (at(0), MemStore::new(), empty(me));
     let up = maps.next(|i| drop(i.new_up_client.insert(other, public(other, 9))));
     assert_eq!(up.info(other).up_from, Epoch(3));
     pgs.handle_maps(&[Arc::new(maps.now.clone())], maps.feed(), now, &mut store);
@@ -351,7 +352,7 @@ fn two_leaving_pgs_of_one_name_are_kept_apart() {
     // Found by the simulator (seed 82019378): the first PG never heard of its merge, and messages waiting for
     // its name waited forever.
     let mut maps = Maps::new(1, 1, 2);
-    let (mut store, mut pgs) = (MemStore::new(), shard(OsdId(0)));
+    let (mut store, mut pgs) = (MemStore::new(), empty(OsdId(0)));
     let map = Arc::new(maps.now.clone());
     let create = |seed| PgCreate { pgid: PgId::new(1, seed).into(), stamp: Default::default(), extra: None };
     pgs.handle_maps(&[map], maps.feed(), at(0), &mut store);
@@ -372,7 +373,7 @@ fn two_leaving_pgs_of_one_name_are_kept_apart() {
 #[test]
 fn maps_reach_pgs_in_parts_and_later_inputs_wait() {
     let mut maps = Maps::new(1, 1, 4);
-    let (mut store, mut pgs) = (MemStore::new(), shard(OsdId(0)));
+    let (mut store, mut pgs) = (MemStore::new(), empty(OsdId(0)));
     let create = |seed| PgCreate { pgid: PgId::new(1, seed).into(), stamp: Default::default(), extra: None };
     pgs.handle_maps(&[Arc::new(maps.now.clone())], maps.feed(), at(0), &mut store);
     pgs.create(&[0, 1, 2].map(create), at(0), &mut store);

@@ -44,6 +44,8 @@ impl Control {
 
     fn new_maps(&mut self, maps: Vec<Arc<OsdMap>>, records: Vec<Record>, trim_below: Epoch, now: Now) {
         let Some(last) = maps.last().cloned() else { return };
+        let newer = maps.first().is_some_and(|m| m.epoch > self.sb.newest_map);
+        debug_assert!(newer && maps.is_sorted_by(|a, b| a.epoch < b.epoch), "maps are published in order, each once");
         let me = self.id.whoami;
         let was_active = self.phase == Phase::Active;
         for m in &maps {

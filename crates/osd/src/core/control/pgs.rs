@@ -71,6 +71,7 @@ impl Control {
     /// Lets PGs be created whose map is published.
     pub(super) fn release_creates(&mut self, map: &OsdMap) {
         if !self.creates.pgs.is_empty() && map.epoch >= self.creates.epoch {
+            debug_assert!(map.epoch <= self.sb.newest_map, "a map is published before its PGs are created");
             let all = std::mem::take(&mut self.creates.pgs).into_values().collect();
             self.out.push_back(Output::Create(all));
         }

@@ -2,6 +2,8 @@
 //!
 //! Invariant: a machine that leaves is kept apart from later ones of the same name, which may leave too. Each
 //! gets its own messages.
+//!
+//! Tests: `tests/pgs/main.rs` (`two_leaving_pgs_of_one_name_are_kept_apart`).
 
 use super::{Behind, Input, Output, Pgs};
 use base::{Now, SpgId};

@@ -4,6 +4,8 @@
 //!  1. An operator's request waits in its PG until the scrub is possible. A due scrub is tried, and considered again
 //!     later.
 //!  2. The longest overdue scrub begins first, and no more begin than the OSD has free slots.
+//!
+//! Tests: `tests/pgs/orders.rs`.
 
 use super::Pgs;
 use crate::core::scrub::ScrubSettings;

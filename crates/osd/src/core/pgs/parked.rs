@@ -3,6 +3,9 @@
 //!
 //! Invariant: both kinds are bounded in number and bytes. A client whose operations exceed its share loses its session
 //! ([`Waiting`]); a message of an OSD above the limit is dropped, and its sender repeats it.
+//!
+//! Tests: `tests/pgs/clients.rs` (`operations_for_a_map_that_never_comes_close_only_their_own_session`) for operations;
+//! `push_peer` asserts the bound of messages.
 
 use crate::core::session::SessionInfo;
 use crate::core::waiting::Waiting;
@@ -53,6 +56,7 @@ impl Parked {
         if self.peers.len() < PEERS_MAX && bytes <= PEERS_BYTES_MAX {
             self.peers_bytes = bytes;
             self.peers.push_back((from, m));
+            debug_assert!(self.peers.len() <= PEERS_MAX && self.peers_bytes <= PEERS_BYTES_MAX);
         } else {
             tracing::warn!(%from, pg = %m.spg, "too many messages of peers wait for a map, dropping");
         }

@@ -1,6 +1,8 @@
 //! The end of a reactor's work: by order, or because its store failed.
 //!
 //! Invariant: [`Output::Stopped`] is sent once, when no PG is left.
+//!
+//! Tests: `tests/pgs/main.rs` (`maps_reach_pgs_in_parts_and_later_inputs_wait`).
 
 use super::{Behind, Output, Pgs};
 use base::Now;
