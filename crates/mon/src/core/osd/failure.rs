@@ -178,7 +178,7 @@ impl FailureReports {
     }
 }
 
-/// The grounds on which an OSD counts as failed.
+/// The grounds on which an OSD counts as failed. Plain data.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::core) struct Verdict {
     /// Number of failure domains that reported the OSD.

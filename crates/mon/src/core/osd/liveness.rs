@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use base::{Epoch, Mono, OsdId};
 
-/// The newest beacon of an OSD.
+/// The newest beacon of an OSD. Plain data.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::core) struct Beacon {
     /// Time of the beacon.

@@ -35,7 +35,7 @@ pub(in crate::core) struct Batch {
     rest_ranges: Vec<Range>,
 }
 
-/// The transactions of a proposal, in order.
+/// The transactions of a proposal, in order. Plain data.
 #[derive(Debug)]
 pub(in crate::core) struct Parts {
     /// The writes of each transaction.

@@ -7,7 +7,7 @@ use wire::Message;
 use crate::command::CommandEffect;
 use crate::state::ConnKey;
 
-/// The address of the answer to a command.
+/// The address of the answer to a command. Plain data.
 #[derive(Clone, Debug)]
 pub(in crate::core) struct CommandReply {
     /// The connection that sent the command.
