@@ -7,7 +7,7 @@ use cluster::osdmap::{CANONICAL, Incremental};
 
 /// The map that Ceph's moves were recorded on, which is [`sixty`].
 const MAP: &[u8] = include_bytes!("../../../../vectors/balancer/sixty.osdmap");
-/// What Ceph printed with the deviations 1 and 5, its smallest and its default.
+/// Ceph's output with the deviations 1 and 5, its smallest and its default.
 const CEPH: [&str; 2] = [
     include_str!("../../../../vectors/balancer/sixty-tentacle-1.txt"),
     include_str!("../../../../vectors/balancer/sixty-tentacle-5.txt"),
