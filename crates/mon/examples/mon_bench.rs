@@ -308,8 +308,8 @@ fn state_bytes(c: &mut Cluster, prefix: &[u8]) -> usize {
 fn to_leader(c: &mut Cluster, hub: &mut Hub, link: u64, front: &mut Front) {
     for e in front.take_effects() {
         let FrontEffect::ToLeader(m) = e else { continue };
-        match hub.message(link, &m) {
-            Ok(Some(HubEffect::Open(k, peer))) => c.core.handle(Event::OpenElsewhere(k, peer), c.now),
+        match hub.message(link, &m, c.now.mono) {
+            Ok(Some(HubEffect::Open(k, peer, _))) => c.core.handle(Event::OpenElsewhere(k, peer), c.now),
             Ok(Some(HubEffect::Message(k, m))) => c.core.handle(Event::Message(k, m), c.now),
             Ok(_) => {}
             Err(e) => panic!("{e}"),
@@ -332,7 +332,7 @@ fn several(c: &mut Cluster, admin: u64, sessions: Vec<u64>, osds: i32) {
     let (mut hub, mut fronts) = (Hub::default(), [Front::default(), Front::default()]);
     for (link, f) in (1..).zip(&mut fronts) {
         hub.link_open(link);
-        f.link_open();
+        f.link_open(c.now.mono);
         to_leader(c, &mut hub, link, f);
     }
     open_sessions(c, &mut hub, &mut fronts, osds);
@@ -519,7 +519,7 @@ fn hear(hub: &mut Hub, fronts: &mut [Front; 2]) -> usize {
             for e in f.take_effects() {
                 match e {
                     FrontEffect::ToClient(..) => n += 1,
-                    FrontEffect::ToLeader(m) => drop(hub.message(link, &m)),
+                    FrontEffect::ToLeader(m) => drop(hub.message(link, &m, base::Mono::default())),
                     _ => {}
                 }
             }

@@ -11,6 +11,8 @@ use std::time::Duration;
 use base::rng::Rng;
 use base::{AddrVec, EntityKind, EntityName, Epoch};
 use mds_daemon::*;
+use mon::core::Event;
+use mon::core::relay::{Front, FrontEffect, Hub, HubEffect};
 use mon::core::session::Peer;
 use mon::state::Role;
 use mon::state::fs::map as fsmap;
@@ -18,7 +20,7 @@ use serde_json::json;
 use support::*;
 use wire::msg::{MFsMap, MFsMapUser, MMdsBeacon, MMdsLoadTargets, MMdsMap, MRemoveSnaps};
 use wire::types::{FsMap, MdsHealthMetric, MdsMap, mds_default_compat, mds_state as st};
-use wire::{Decode, Features};
+use wire::{Decode, Features, WireMessage};
 
 #[test]
 fn a_rank_is_made_and_taken_over() {
@@ -106,6 +108,59 @@ fn a_late_first_beacon_does_not_replace_the_younger_daemon() {
     a.listen(&mut c);
     assert!(again.alive && !a.alive);
     assert_eq!(the_map(&c).daemon_by_name("a").map(|i| i.global_id), Some(6003));
+}
+
+/// Delivers to the leader the messages that a front monitor passes on.
+fn pass_on(c: &mut Cluster, f: &mut Front, h: &mut Hub) {
+    for e in f.take_effects() {
+        let FrontEffect::ToLeader(m) = e else { continue };
+        match h.message(1, &m, c.now.mono).unwrap() {
+            Some(HubEffect::Open(k, peer, opened)) => {
+                open_known(&mut c.core, Event::OpenElsewhere, k, *peer, c.now);
+                c.core.relayed_by(k, &AddrVec::default(), opened);
+            }
+            Some(HubEffect::Message(k, m)) => c.send_raw(k, m),
+            _ => {}
+        }
+    }
+}
+
+/// The beacon of the older instance waits at a front monitor for its link to the leader, or the link holds it up.
+#[test]
+fn a_first_beacon_that_a_front_monitor_passes_on_late_does_not_replace_the_younger_daemon() {
+    for waits in [true, false] {
+        let (mut c, _) = with_fs();
+        let (mut f, mut h) = (Front::default(), Hub::default());
+        // The clocks of the two monitors have nothing in common.
+        let far = Duration::from_secs(123_456);
+        let there = |c: &Cluster| c.now.mono + far;
+        h.link_open(1);
+        let peer = |gid| daemon("a", gid, &addr(26_003, 6003));
+        if !waits {
+            f.link_open(there(&c));
+            f.open(1, peer(6009), there(&c));
+            pass_on(&mut c, &mut f, &mut h);
+        }
+        f.open(7, peer(6003), there(&c));
+        let boot =
+            MMdsBeacon { fsid: FSID, global_id: 6003, name: "a".into(), state: st::BOOT, ..MMdsBeacon::default() };
+        f.message(7, boot.to_message(Features::PACIFIC));
+        c.pass(Duration::from_secs(1));
+        let mut a = Mds::boot(&mut c, "a", 6001);
+        c.pass(Duration::from_secs(3));
+        if waits {
+            f.link_open(there(&c));
+        }
+        pass_on(&mut c, &mut f, &mut h);
+        a.listen(&mut c);
+        assert_eq!(the_map(&c).daemon_by_name("a").map(|i| i.global_id), Some(6001), "waits: {waits}");
+        assert!(a.alive);
+        // A younger instance at that monitor takes over.
+        f.open(8, peer(6004), there(&c));
+        f.message(8, MMdsBeacon { global_id: 6004, ..boot }.to_message(Features::PACIFIC));
+        pass_on(&mut c, &mut f, &mut h);
+        assert_eq!(the_map(&c).daemon_by_name("a").map(|i| i.global_id), Some(6004));
+    }
 }
 
 /// A daemon that is silent does not keep another one of its name out, however young its session is.

@@ -136,9 +136,9 @@ fn a_tell_to_a_front_monitor_is_about_that_monitor() {
         serde_json::from_str(&out).unwrap()
     };
     // Addresses of no known monitor are ignored.
-    w.c.core.relayed_by(conn, &addr(9));
+    w.c.core.relayed_by(conn, &addr(9), w.c.now.mono);
     assert_eq!(status(&mut w, conn)["name"], "a");
-    w.c.core.relayed_by(conn, &addr(7));
+    w.c.core.relayed_by(conn, &addr(7), w.c.now.mono);
     let s = status(&mut w, conn);
     assert_eq!((&s["name"], &s["rank"], &s["state"]), (&json!("b"), &json!(1), &json!("peon")));
     let sessions = |w: &mut Way, conn| {
@@ -161,7 +161,7 @@ fn a_tell_that_a_front_monitor_passes_on_is_refused_and_audited() {
     w.c.core.pretend(|s| drop(s.monmap.mons.insert("b".into(), b)));
     w.import("client.x", &key(1), "allow r");
     let x = w.come("client.x", "allow r", Some(&key(1))).unwrap();
-    w.c.core.relayed_by(x, &addrs);
+    w.c.core.relayed_by(x, &addrs, w.c.now.mono);
     let set = json!({ "prefix": "config set", "var": "debug_ms", "val": ["5"] });
     assert_eq!(w.c.tell(x, &set), (errno::EACCES, "access denied".into(), String::new()));
     w.c.ticks(1);
@@ -174,7 +174,7 @@ fn a_tell_that_a_front_monitor_passes_on_is_refused_and_audited() {
     let admin = w.admin;
     w.c.ok(admin, &json!({ "prefix": "auth caps", "entity": "client.x", "caps": ["mon", "allow *"] }));
     let x = w.come("client.x", "allow r", Some(&key(1))).unwrap();
-    w.c.core.relayed_by(x, &addrs);
+    w.c.core.relayed_by(x, &addrs, w.c.now.mono);
     let before = w.c.core.state().options.settings.given("debug_ms").map(str::to_owned);
     for tell in [
         set.clone(),

@@ -351,13 +351,13 @@ impl Bridge {
 impl Bridge {
     /// Handles a message from another monitor on its relay link.
     fn link_message(&self, link: ConnId, m: &wire::Message) {
-        let effect = self.hub.borrow_mut().message(link.0, m);
+        let effect = self.hub.borrow_mut().message(link.0, m, clock::now().mono);
         match effect {
             Ok(None) => {}
-            Ok(Some(HubEffect::Open(c, peer))) => {
+            Ok(Some(HubEffect::Open(c, peer, opened))) => {
                 self.handle(Event::OpenElsewhere(c, peer));
                 if let Some(addrs) = self.monitors.borrow().get(&link.0) {
-                    self.core.borrow_mut().relayed_by(c, addrs);
+                    self.core.borrow_mut().relayed_by(c, addrs, opened);
                 }
             }
             Ok(Some(HubEffect::Message(c, m))) => self.handle(Event::Message(c, m)),

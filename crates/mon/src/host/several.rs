@@ -214,7 +214,7 @@ impl Handler for Link {
                 if let Some(l) = me.link.borrow_mut().as_mut() {
                     l.2 = true;
                 }
-                me.front.borrow_mut().link_open();
+                me.front.borrow_mut().link_open(clock::now().mono);
             }
             ConnEvent::Message(m) => {
                 let r = me.front.borrow_mut().from_leader(&m);
@@ -321,7 +321,8 @@ impl FrontHost {
             FrontEffect::Ids(first, end) => self.ids.given(first, end),
             FrontEffect::Clock(round) => {
                 if let Some(c) = self.linked() {
-                    let m = MRelayClock { round, here: clock::read().wall };
+                    let now = clock::read();
+                    let m = MRelayClock { round, here: now.wall, sent: Some(now.mono) };
                     let _ = self.net.send(c, m.to_message(Features::PACIFIC));
                 }
             }

@@ -127,13 +127,18 @@ impl Mds {
 }
 
 pub(crate) fn session(c: &mut Cluster, name: &str, gid: u64, addrs: &AddrVec) -> u64 {
-    c.open(Peer {
+    c.open(daemon(name, gid, addrs))
+}
+
+/// A daemon that has authenticated.
+pub(crate) fn daemon(name: &str, gid: u64, addrs: &AddrVec) -> Peer {
+    Peer {
         principal: who(EntityKind::MDS, &format!("mds.{name}"), gid, "allow profile mds"),
         entity: EntityName::new(EntityKind::MDS, gid as i64),
         addrs: addrs.clone(),
         features: Features::PACIFIC,
         role: Role::Mon,
-    })
+    }
 }
 
 pub(crate) fn with_fs() -> (Cluster, u64) {

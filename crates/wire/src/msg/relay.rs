@@ -5,8 +5,19 @@
 use crate::codec::{Reader, Result, Writer};
 use crate::features::Features;
 use crate::frame::{Message, MsgHeader, WireMessage};
-use base::{AddrVec, AuthName, EntityKind, EntityName, Utime};
+use base::{AddrVec, AuthName, EntityKind, EntityName, Mono, Utime};
 use bytes::Bytes;
+
+fn put_mono(w: &mut Writer, t: Option<Mono>) {
+    w.bool(t.is_some());
+    w.u64(t.unwrap_or_default().0);
+}
+
+fn mono(r: &mut Reader<'_>) -> Result<Option<Mono>> {
+    let known = r.bool()?;
+    let t = r.u64()?;
+    Ok(known.then_some(Mono(t)))
+}
 
 /// Opens a relayed session: a client has authenticated at the sending monitor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,12 +46,16 @@ pub struct MRelayOpen {
     pub expires: Utime,
     /// Fingerprint of the key that the client proved. From version 2; `None` with method none.
     pub proved: Option<[u8; 16]>,
+    /// Time at which the session opened, by the sender's monotonic clock. From version 3.
+    pub opened: Option<Mono>,
+    /// Time at which this message was sent, by the same clock. From version 3.
+    pub sent: Option<Mono>,
 }
 
 impl WireMessage for MRelayOpen {
     /// Outside the range of Ceph's types.
     const KIND: u16 = 0x4300;
-    const VERSION: u16 = 2;
+    const VERSION: u16 = 3;
     const COMPAT: u16 = 1;
 
     fn encode_front(&self, w: &mut Writer) {
@@ -57,6 +72,8 @@ impl WireMessage for MRelayOpen {
         w.put(&self.expires);
         w.bool(self.proved.is_some());
         w.raw(&self.proved.unwrap_or_default());
+        put_mono(w, self.opened);
+        put_mono(w, self.sent);
     }
 
     fn decode_front(r: &mut Reader<'_>, version: u16, _: &Bytes) -> Result<Self> {
@@ -72,13 +89,16 @@ impl WireMessage for MRelayOpen {
             caps: r.get()?,
             allow_all: r.bool()?,
             expires: r.get()?,
-            proved: None,
+            ..Self::default()
         };
         if version >= 2 {
             let known = r.bool()?;
             let mut mark = [0; 16];
             mark.iter_mut().zip(r.take(16, "mark of a key")?).for_each(|(d, b)| *d = *b);
             me.proved = known.then_some(mark);
+        }
+        if version >= 3 {
+            (me.opened, me.sent) = (mono(r)?, mono(r)?);
         }
         Ok(me)
     }
@@ -251,20 +271,27 @@ pub struct MRelayClock {
     pub round: u64,
     /// In the reply: wall-clock time of the replying monitor.
     pub here: Utime,
+    /// In the reply: time at which it was sent, by the replying monitor's monotonic clock. From version 2.
+    pub sent: Option<Mono>,
 }
 
 impl WireMessage for MRelayClock {
     /// Outside the range of Ceph's types.
     const KIND: u16 = 0x4306;
-    const VERSION: u16 = 1;
+    const VERSION: u16 = 2;
     const COMPAT: u16 = 1;
 
     fn encode_front(&self, w: &mut Writer) {
         w.u64(self.round);
         w.put(&self.here);
+        put_mono(w, self.sent);
     }
 
-    fn decode_front(r: &mut Reader<'_>, _: u16, _: &Bytes) -> Result<Self> {
-        Ok(Self { round: r.u64()?, here: r.get()? })
+    fn decode_front(r: &mut Reader<'_>, version: u16, _: &Bytes) -> Result<Self> {
+        let mut me = Self { round: r.u64()?, here: r.get()?, sent: None };
+        if version >= 2 {
+            me.sent = mono(r)?;
+        }
+        Ok(me)
     }
 }

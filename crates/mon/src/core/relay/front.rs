@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use base::Mono;
-use wire::msg::{MRelayClock, MRelayClose, MRelayIds, MRelayMessage, MRelayTaken};
+use wire::msg::{MRelayClock, MRelayClose, MRelayIds, MRelayMessage, MRelayOpen, MRelayTaken};
 use wire::{Features, Message, WireMessage};
 
 use super::share::Share;
@@ -35,6 +35,7 @@ pub enum FrontEffect {
 }
 
 struct Waiting {
+    /// Time at which the session opened.
     since: Mono,
     peer: Box<Peer>,
     open: bool,
@@ -89,11 +90,11 @@ impl Front {
         self.forget(conn);
     }
 
-    fn pass_on(&mut self, conn: ConnKey) {
+    fn pass_on(&mut self, conn: ConnKey, now: Mono) {
         let Some(s) = self.sessions.get_mut(&conn) else { return };
         if !s.open {
             s.open = true;
-            let m = opening(conn, &s.peer);
+            let m = MRelayOpen { opened: Some(s.since), sent: Some(now), ..opening(conn, &s.peer) };
             let messages = std::mem::take(&mut s.messages);
             self.waiting_bytes -= messages.iter().map(Message::cost).sum::<usize>();
             self.send_to_leader(&m);
@@ -125,7 +126,7 @@ impl Front {
     pub fn open(&mut self, conn: ConnKey, peer: Peer, now: Mono) {
         self.sessions.insert(conn, Waiting { since: now, peer: Box::new(peer), open: false, messages: Vec::new() });
         if self.up.is_some() {
-            self.pass_on(conn);
+            self.pass_on(conn, now);
         }
     }
 
@@ -173,13 +174,13 @@ impl Front {
     }
 
     /// Handles the opening of the link to a leader.
-    pub fn link_open(&mut self) {
+    pub fn link_open(&mut self, now: Mono) {
         self.up = Some(Up { share: Share::new(true), taken: Taken::default(), tells: None });
         // The answer also shows whether the leader acknowledges relayed bytes.
         self.asked = true;
         self.send_to_leader(&MRelayIds::default());
         let all: Vec<ConnKey> = self.sessions.keys().copied().collect();
-        all.into_iter().for_each(|c| self.pass_on(c));
+        all.into_iter().for_each(|c| self.pass_on(c, now));
     }
 
     /// Asks the leader for ids, unless a request is unanswered.

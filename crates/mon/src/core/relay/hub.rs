@@ -6,9 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use base::Mono;
 use wire::msg::{MRelayClock, MRelayClose, MRelayIds, MRelayKeyUsed, MRelayMessage, MRelayOpen, MRelayTaken};
 use wire::{Features, Message, WireMessage};
 
+use super::age::FrontClock;
 use super::share::{ALL, Share};
 use super::{TELLS_TAKEN, Taken, carried, fits, peer_of};
 use crate::core::session::Peer;
@@ -29,8 +31,8 @@ const RELAYED: ConnKey = 1 << 63;
 /// An effect for the leader to carry out.
 #[derive(Debug)]
 pub enum HubEffect {
-    /// Open a relayed session.
-    Open(ConnKey, Box<Peer>),
+    /// Open a relayed session, which opened at its front monitor at this time of the leader's clock.
+    Open(ConnKey, Box<Peer>, Mono),
     /// Handle a message of a relayed session.
     Message(ConnKey, Message),
     /// Close a relayed session.
@@ -50,6 +52,7 @@ struct Link {
     /// Bytes of held sessions that are not acknowledged yet, and their sum.
     unacknowledged: BTreeMap<u64, usize>,
     unacknowledged_sum: usize,
+    clock: FrontClock,
 }
 
 impl Link {
@@ -118,6 +121,7 @@ impl Hub {
             taken: Taken::default(),
             unacknowledged: BTreeMap::new(),
             unacknowledged_sum: 0,
+            clock: FrontClock::default(),
         };
         self.links.insert(link, l);
     }
@@ -136,11 +140,11 @@ impl Hub {
 
     /// Handles a front monitor's message. Any message but those of the relay is an error: a monitor of Ceph, for
     /// example, begins with probes and elections.
-    pub fn message(&mut self, link: ConnKey, m: &Message) -> Result<Option<HubEffect>, String> {
+    pub fn message(&mut self, link: ConnKey, m: &Message, now: Mono) -> Result<Option<HubEffect>, String> {
         let bad = |e: wire::DecodeError| e.to_string();
         let Some(l) = self.links.get_mut(&link) else { return Ok(None) };
         Ok(match m.header.kind {
-            MRelayOpen::KIND => self.opening(link, m)?,
+            MRelayOpen::KIND => self.opening(link, m, now)?,
             MRelayMessage::KIND => {
                 let x = MRelayMessage::from_message(m).map_err(bad)?;
                 // Bytes of ended sessions count too, until they are acknowledged.
@@ -166,7 +170,11 @@ impl Hub {
                 }
                 Some(HubEffect::TakeIds)
             }
-            MRelayClock::KIND => Some(HubEffect::Clock(MRelayClock::from_message(m).map_err(bad)?)),
+            MRelayClock::KIND => {
+                let x = MRelayClock::from_message(m).map_err(bad)?;
+                x.sent.inspect(|sent| l.clock.note(*sent, now));
+                Some(HubEffect::Clock(x))
+            }
             MRelayKeyUsed::KIND => Some(HubEffect::KeyUsed(MRelayKeyUsed::from_message(m).map_err(bad)?)),
             kind => {
                 return Err(format!(
@@ -190,23 +198,28 @@ impl Hub {
 
     /// Opens a relayed session. An unacceptable opening ends that session and not the link. Error: the opening does
     /// not even name its session, which ends the link.
-    fn opening(&mut self, link: ConnKey, m: &Message) -> Result<Option<HubEffect>, String> {
+    fn opening(&mut self, link: ConnKey, m: &Message, now: Mono) -> Result<Option<HubEffect>, String> {
         let conn = wire::Reader::new(&m.front).u64().map_err(|e| e.to_string())?;
         let Some(l) = self.links.get_mut(&link) else { return Ok(None) };
         let (full, twice) = (l.sessions.len() >= LINK_SESSIONS, l.sessions.contains_key(&conn));
         let peer = match MRelayOpen::from_message(m) {
             _ if twice => Err("its session is open already".to_owned()),
             _ if full => Err(format!("the monitor has {LINK_SESSIONS} sessions")),
-            Ok(x) => peer_of(x),
+            Ok(x) => {
+                x.sent.inspect(|sent| l.clock.note(*sent, now));
+                // A monitor of an earlier version does not tell the time.
+                let opened = x.opened.map_or(now, |t| l.clock.here(t, now));
+                peer_of(x).map(|p| (p, opened))
+            }
             Err(e) => Err(e.to_string()),
         };
         match peer {
-            Ok(peer) => {
+            Ok((peer, opened)) => {
                 self.next += 1;
                 let key = RELAYED | self.next;
                 l.sessions.insert(conn, key);
                 self.sessions.insert(key, (link, conn));
-                Ok(Some(HubEffect::Open(key, Box::new(peer))))
+                Ok(Some(HubEffect::Open(key, Box::new(peer), opened)))
             }
             Err(why) => {
                 tracing::warn!("mon: refusing a session of another monitor: {why}");

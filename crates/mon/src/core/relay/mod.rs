@@ -13,12 +13,14 @@
 //!     ends only that session. Only a message that no monitor sends ends a link.
 //!  5. Sessions share a link fairly (`share`): each has a bound on its bytes in flight. The connection of a client
 //!     whose session has reached it is not read.
+//!  6. The leader can compare the times at which sessions opened, whichever monitor they opened at (`age`).
 //!
 //! Tests: `src/core/relay/tests.rs` (1, 3, `sessions_wait_for_a_leader_and_are_carried_in_order`; 2,
 //! `a_lost_link_ends_its_sessions_on_both_sides`; 4, `a_bad_opening_ends_its_session_and_not_the_link`,
 //! `a_message_too_long_for_a_link_ends_only_its_session`; 5, `sessions_share_a_link`,
-//! `a_held_session_is_not_read_at_its_monitor_and_others_go_on`).
+//! `a_held_session_is_not_read_at_its_monitor_and_others_go_on`; 6, `src/core/relay/tests/ages.rs`).
 
+mod age;
 mod front;
 mod hub;
 mod share;
@@ -104,6 +106,7 @@ fn opening(conn: ConnKey, p: &Peer) -> MRelayOpen {
         allow_all: who.caps.allow_all,
         expires: who.expires,
         proved: who.proved.map(|m| m.0),
+        ..MRelayOpen::default()
     }
 }
 

@@ -1,5 +1,7 @@
 //! Tests of the relay as a pair: a front monitor with its sessions, and the leader that answers them.
 
+mod ages;
+
 use std::time::Duration;
 
 use super::front::WAITING_MESSAGES;
@@ -48,7 +50,7 @@ fn carry(f: &mut Front, h: &mut Hub) -> Vec<HubEffect> {
             match e {
                 FrontEffect::ToLeader(m) => {
                     moved = true;
-                    match h.message(1, &m).unwrap() {
+                    match h.message(1, &m, Mono(0)).unwrap() {
                         Some(HubEffect::TakeIds) => h.ids(1, Some((100, 200))),
                         e => all.extend(e),
                     }
@@ -70,7 +72,7 @@ fn carry(f: &mut Front, h: &mut Hub) -> Vec<HubEffect> {
 fn linked() -> (Front, Hub) {
     let (mut f, mut h) = (Front::default(), Hub::default());
     h.link_open(1);
-    f.link_open();
+    f.link_open(Mono(0));
     assert!(carry(&mut f, &mut h).is_empty());
     (f, h)
 }
@@ -91,9 +93,9 @@ fn sessions_wait_for_a_leader_and_are_carried_in_order() {
     f.message(5, said(16));
     assert!(f.take_effects().is_empty(), "no leader yet");
     h.link_open(1);
-    f.link_open();
+    f.link_open(Mono(0));
     let got = carry(&mut f, &mut h);
-    let [HubEffect::Open(k, p), HubEffect::Message(k1, m1), HubEffect::Message(k2, m2)] = &got[..] else {
+    let [HubEffect::Open(k, p, _), HubEffect::Message(k1, m1), HubEffect::Message(k2, m2)] = &got[..] else {
         panic!("{got:?}")
     };
     assert!(k == k1 && k == k2 && Hub::is_relayed(*k));
@@ -130,7 +132,7 @@ fn the_leader_may_end_a_session_and_bounds_hold() {
     let (mut f, mut h) = linked();
     f.open(5, peer(), Mono(0));
     let got = carry(&mut f, &mut h);
-    let HubEffect::Open(k, _) = &got[0] else { panic!() };
+    let HubEffect::Open(k, ..) = &got[0] else { panic!() };
     h.close(*k, "no right".into());
     assert!(matches!(&for_clients(&mut f, &mut h)[..], [FrontEffect::CloseClient(5, _)]));
     let mut f = Front::default();
@@ -157,7 +159,7 @@ fn a_monitor_of_ceph_is_told_that_it_cannot_join() {
     h.link_open(1);
     // MSG_MON_PROBE and MSG_MON_ELECTION.
     for kind in [67, 65] {
-        let e = h.message(1, &said(kind)).unwrap_err();
+        let e = h.message(1, &said(kind), Mono(0)).unwrap_err();
         assert!(e.contains("cannot join"), "{e}");
     }
 }
@@ -181,10 +183,10 @@ fn a_bad_opening_ends_its_session_and_not_the_link() {
     openings[0] = odd(5, |x| x.socket = "nowhere".into());
     openings[1] = odd(6, |x| x.kind = EntityKind::OSD);
     openings[2].front.truncate(20);
-    let opened: Vec<_> = openings.iter().map(|m| h.message(1, m).unwrap().is_some()).collect();
+    let opened: Vec<_> = openings.iter().map(|m| h.message(1, m, Mono(0)).unwrap().is_some()).collect();
     assert_eq!(opened, [false, false, false, true]);
     // A second opening with the same number ends that session, too.
-    assert!(matches!(h.message(1, &openings[3]).unwrap(), Some(HubEffect::Closed(_))));
+    assert!(matches!(h.message(1, &openings[3], Mono(0)).unwrap(), Some(HubEffect::Closed(_))));
     let closed: Vec<ConnKey> = for_clients(&mut f, &mut h)
         .iter()
         .map(|e| if let FrontEffect::CloseClient(c, _) = e { *c } else { panic!("{e:?}") })
@@ -207,7 +209,7 @@ fn a_message_too_long_for_a_link_ends_only_its_session() {
     let effects: Vec<FrontEffect> = f.take_effects().into_iter().collect();
     let [FrontEffect::ToLeader(m), FrontEffect::CloseClient(5, why)] = &effects[..] else { panic!("{effects:?}") };
     assert!(why.contains("too long"), "{why}");
-    assert!(matches!(h.message(1, m).unwrap(), Some(HubEffect::Closed(_))));
+    assert!(matches!(h.message(1, m, Mono(0)).unwrap(), Some(HubEffect::Closed(_))));
     f.message(6, said(3));
     let got = carry(&mut f, &mut h);
     let [HubEffect::Message(k, _)] = &got[..] else { panic!("{got:?}") };
@@ -237,7 +239,7 @@ fn sessions_share_a_link() {
     let mut on_the_way = sent;
     for _ in 0..200 {
         for m in std::mem::take(&mut on_the_way) {
-            got += usize::from(h.message(1, &m).unwrap().is_some());
+            got += usize::from(h.message(1, &m, Mono(0)).unwrap().is_some());
         }
         for (_, m) in h.take_out() {
             f.from_leader(&m).unwrap();
@@ -261,7 +263,7 @@ fn answers_share_a_link_too() {
     f.open(6, peer(), Mono(0));
     let keys: Vec<ConnKey> = carry(&mut f, &mut h)
         .iter()
-        .map(|e| if let HubEffect::Open(k, _) = e { *k } else { panic!("{e:?}") })
+        .map(|e| if let HubEffect::Open(k, ..) = e { *k } else { panic!("{e:?}") })
         .collect();
     (0..20).for_each(|_| h.send(keys[0], of_bytes(1 << 20)).unwrap());
     h.send(keys[1], said(3)).unwrap();
@@ -274,7 +276,7 @@ fn answers_share_a_link_too() {
         }
         for e in f.take_effects() {
             match e {
-                FrontEffect::ToLeader(m) => assert!(h.message(1, &m).unwrap().is_none()),
+                FrontEffect::ToLeader(m) => assert!(h.message(1, &m, Mono(0)).unwrap().is_none()),
                 FrontEffect::ToClient(5 | 6, _) => got += 1,
                 e => panic!("{e:?}"),
             }
@@ -336,7 +338,7 @@ fn a_share_never_has_more_under_way_than_it_may() {
 fn monitors_of_an_earlier_version_are_served() {
     // A leader that does not acknowledge bytes: every message goes out, and its bytes are released.
     let mut f = Front::default();
-    f.link_open();
+    f.link_open(Mono(0));
     f.open(5, peer(), Mono(0));
     (0..8).for_each(|_| f.message(5, of_bytes(1 << 20)));
     f.take_effects();
@@ -356,8 +358,8 @@ fn monitors_of_an_earlier_version_are_served() {
     h.link_open(1);
     let mut m = opening(5, &peer()).to_message(Features::PACIFIC);
     m.header.version = 1;
-    m.front.truncate(m.front.len() - 17);
-    let Some(HubEffect::Open(k, p)) = h.message(1, &m).unwrap() else { panic!() };
+    m.front.truncate(m.front.len() - 35);
+    let Some(HubEffect::Open(k, p, _)) = h.message(1, &m, Mono(0)).unwrap() else { panic!() };
     assert_eq!(p.principal.proved, None);
     (0..8).for_each(|_| h.send(k, of_bytes(1 << 20)).unwrap());
     assert_eq!(h.take_out().len(), 8);
@@ -390,7 +392,7 @@ fn ids_are_requested_once() {
     assert_eq!(f.take_effects().len(), 1);
     // A new link starts from scratch.
     f.link_closed();
-    f.link_open();
+    f.link_open(Mono(0));
     assert!(
         matches!(f.take_effects().make_contiguous(), [FrontEffect::ToLeader(m)] if m.header.kind == MRelayIds::KIND)
     );
@@ -403,8 +405,8 @@ fn front_monitors_answer_with_their_time() {
     let asked = for_clients(&mut f, &mut h);
     let [FrontEffect::Clock(7)] = &asked[..] else { panic!("{asked:?}") };
     let here = base::Utime::from_unix(std::time::Duration::from_secs(1_700_000_000));
-    let m = wire::msg::MRelayClock { round: 7, here }.to_message(Features::PACIFIC);
-    let told = h.message(1, &m).unwrap();
+    let m = wire::msg::MRelayClock { round: 7, here, sent: None }.to_message(Features::PACIFIC);
+    let told = h.message(1, &m, Mono(0)).unwrap();
     let Some(HubEffect::Clock(c)) = told else { panic!("{told:?}") };
     assert_eq!((c.round, c.here), (7, here));
 }
@@ -420,7 +422,7 @@ fn carry_all(f: &mut Front, h: &mut Hub) -> (usize, usize) {
         }
         for e in effects {
             match e {
-                FrontEffect::ToLeader(m) => arrived += usize::from(h.message(1, &m).unwrap().is_some()),
+                FrontEffect::ToLeader(m) => arrived += usize::from(h.message(1, &m, Mono(0)).unwrap().is_some()),
                 FrontEffect::Consumed(_, n) => consumed += n,
                 e => panic!("{e:?}"),
             }
@@ -437,7 +439,7 @@ fn a_held_session_is_not_read_at_its_monitor_and_others_go_on() {
     (0..20).for_each(|c| f.open(c, peer(), Mono(0)));
     let keys: Vec<ConnKey> = carry(&mut f, &mut h)
         .iter()
-        .map(|e| if let HubEffect::Open(k, _) = e { *k } else { panic!("{e:?}") })
+        .map(|e| if let HubEffect::Open(k, ..) = e { *k } else { panic!("{e:?}") })
         .collect();
     h.hold(keys[5], true);
     (0..64).for_each(|_| f.message(5, of_bytes(100 << 10)));
@@ -471,7 +473,7 @@ fn a_session_whose_answers_wait_for_the_link_is_full_until_they_are_gone() {
     let (mut f, mut h) = linked();
     f.open(5, peer(), Mono(0));
     let got = carry(&mut f, &mut h);
-    let HubEffect::Open(k, _) = &got[0] else { panic!() };
+    let HubEffect::Open(k, ..) = &got[0] else { panic!() };
     (0..8).for_each(|_| h.send(*k, of_bytes(1 << 20)).unwrap());
     assert!(h.take_fullness().is_empty());
     (0..8).for_each(|_| h.send(*k, of_bytes(1 << 20)).unwrap());
@@ -482,7 +484,7 @@ fn a_session_whose_answers_wait_for_the_link_is_full_until_they_are_gone() {
         }
         for e in f.take_effects() {
             if let FrontEffect::ToLeader(m) = e {
-                h.message(1, &m).unwrap();
+                h.message(1, &m, Mono(0)).unwrap();
             }
         }
     }

@@ -70,10 +70,11 @@ impl MonCore {
         judge(&mut who.clone(), Role::Mon, self.state.options.auth.cephx, self.state.auth.get(&who.name))
     }
 
-    /// Records that a session is relayed by the monitor with these addresses.
-    pub fn relayed_by(&mut self, c: ConnKey, addrs: &base::AddrVec) {
+    /// Records that a session is relayed by the monitor with these addresses, where it opened at this time.
+    pub fn relayed_by(&mut self, c: ConnKey, addrs: &base::AddrVec, opened: base::Mono) {
         let by = self.state.monmap.name_at(addrs).map(str::to_owned);
         if let Some(s) = self.sessions.get_mut(&c) {
+            s.opened = opened;
             s.by.clone_from(&by);
             self.state.sessions_mut().relayed_by(c, by);
         }

@@ -69,7 +69,7 @@ pub struct Session {
     mgr_daemon: Option<(String, String)>,
     /// Time at which the session opened.
     since: Utime,
-    /// The same by the monitor's own clock.
+    /// Time by the leader's own clock at which the session opened, be it at another monitor.
     opened: Mono,
     /// The front monitor that relays the session; `None` for a direct connection.
     by: Option<String>,
@@ -132,7 +132,7 @@ impl Session {
         self.role
     }
 
-    /// Time at which the session opened, by the monitor's own clock.
+    /// Time by the monitor's own clock at which the session opened, be it at another monitor.
     #[must_use]
     pub fn opened(&self) -> Mono {
         self.opened

@@ -81,7 +81,7 @@ impl MonsNode {
                 if let Some(l) = &mut f.link {
                     l.2 = true;
                 }
-                f.front.link_open();
+                f.front.link_open(now.mono);
             }
             Arrival::Message(k, m) if linked(f, k) => {
                 if let Err(e) = f.front.from_leader(&m) {
@@ -191,7 +191,7 @@ impl InFront {
                 FrontEffect::Consumed(..) => {}
                 FrontEffect::Ids(first, end) => self.auth.ids.given(first, end),
                 FrontEffect::Clock(round) => {
-                    let m = MRelayClock { round, here: now.wall }.to_message(Features::PACIFIC);
+                    let m = MRelayClock { round, here: now.wall, sent: Some(now.mono) }.to_message(Features::PACIFIC);
                     self.to_leader(m, node, inc, cx);
                 }
             }

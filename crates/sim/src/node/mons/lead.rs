@@ -158,12 +158,12 @@ impl MonsNode {
 
 impl Leading {
     fn link_message(&mut self, link: ConnKey, m: &Message, node: NodeId, inc: u64, now: Now, cx: &mut Ctx) {
-        match self.hub.message(link, m) {
+        match self.hub.message(link, m, now.mono) {
             Ok(None) => {}
-            Ok(Some(HubEffect::Open(c, peer))) => {
+            Ok(Some(HubEffect::Open(c, peer, opened))) => {
                 self.core.handle(mon::core::Event::OpenElsewhere(c, peer), now);
                 if let Some(addrs) = self.links.get(&link) {
-                    self.core.relayed_by(c, addrs);
+                    self.core.relayed_by(c, addrs, opened);
                 }
             }
             Ok(Some(HubEffect::Message(c, m))) => self.core.handle(mon::core::Event::Message(c, m), now),
