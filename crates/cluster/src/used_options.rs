@@ -42,6 +42,7 @@ pub const USED: &[&str] = &[
     "mon_max_pg_per_osd",
     "mon_max_pool_pg_num",
     "mon_mds_blocklist_interval",
+    "mon_mgr_blocklist_interval",
     "mon_min_osdmap_epochs",
     "mon_osd_adjust_heartbeat_grace",
     "mon_osd_blocklist_default_expire",

@@ -65,13 +65,105 @@ fn the_autoscaler_is_switched_for_all_pools_and_releases_are_named() {
     assert_eq!(told("osd pool get noautoscale"), (0, "noautoscale is on".into()));
     assert_eq!(told("osd pool unset noautoscale"), (0, "noautoscale is unset, all pools now have autoscale on".into()));
     assert_eq!(told("osd pool unset noautoscale"), (0, "noautoscale is already unset!".into()));
+}
+
+#[test]
+fn a_release_is_required_once_all_osds_announce_it() {
+    let (mut c, admin, _) = Cluster::with_osds(2);
+    let require = |c: &mut Cluster, release: &str| {
+        let (rc, rs, _) = c.command(admin, &json!({ "prefix": "osd require-osd-release", "release": release }), "");
+        (rc, rs)
+    };
+    // OSDs as those of Pacific.
     for release in ["quincy", "reef", "squid", "tentacle"] {
-        let cmd = json!({ "prefix": "osd require-osd-release", "release": release });
-        let (rc, rs, _) = c.command(admin, &cmd, "");
-        let name = format!("CEPH_FEATURE_SERVER_{}", release.to_uppercase());
-        assert!(rc == -1 && rs.contains(&name) && rs.contains("require-osd-release pacific"), "{rc} {rs}");
+        let (rc, rs) = require(&mut c, release);
+        let name = format!("not all up OSDs have CEPH_FEATURE_SERVER_{} feature", release.to_uppercase());
+        assert!(rc == -1 && rs.starts_with(&name) && rs.contains("osd.0 and 1 others must be upgraded"), "{rc} {rs}");
     }
-    assert_eq!(c.command(admin, &json!({ "prefix": "osd require-osd-release", "release": "zenith" }), "").0, -22);
+    assert_eq!(require(&mut c, "zenith").0, -22);
+    let boot = |c: &mut Cluster, id: i32, nonce: u32, features: u64| {
+        let at = addr(6900 + id as u16, nonce);
+        let s = c.osd_session(id, at.clone(), Role::Mon);
+        let mut m = boot_message(FSID, id, c.map().epoch, 0);
+        m.osd_features = features;
+        c.send(s, &m);
+        c.map().client_addr(OsdId(id)) == Some(&at)
+    };
+    let newest = Features::PACIFIC.0 | Features::OSD_RELEASES.0;
+    assert!(boot(&mut c, 0, 1, newest));
+    let (rc, rs) = require(&mut c, "tentacle");
+    assert!(rc == -1 && rs.ends_with("feature: osd.1 must be upgraded and restarted first"), "{rc} {rs}");
+    assert!(boot(&mut c, 1, 1, newest));
+    assert_eq!(require(&mut c, "squid"), (0, String::new()));
+    assert_eq!(require(&mut c, "tentacle"), (0, String::new()));
+    assert_eq!(require(&mut c, "tentacle"), (0, String::new()));
+    assert_eq!(require(&mut c, "squid"), (-1, "require_osd_release cannot be lowered once it has been set".to_owned()));
+    assert!(c.ok(admin, &json!({ "prefix": "osd dump" })).contains("\nrequire_osd_release tentacle\n"));
+    // The encodings of maps stay those of Pacific.
+    assert_eq!(c.map().client_addr(OsdId(0)).map(|a| a.0.len()), Some(1));
+    assert!(!boot(&mut c, 1, 2, Features::PACIFIC.0), "an older OSD");
+    assert!(boot(&mut c, 1, 3, newest));
+}
+
+#[test]
+fn without_osds_a_release_is_required_only_for_sure() {
+    let mut c = Cluster::new();
+    let admin = c.admin();
+    let mut cmd = json!({ "prefix": "osd require-osd-release", "release": "tentacle" });
+    let (rc, rs, _) = c.command(admin, &cmd, "");
+    assert!(rc == -1 && rs.starts_with("Not advisable to continue since no OSDs are up."), "{rc} {rs}");
+    cmd["yes_i_really_mean_it"] = true.into();
+    c.ok(admin, &cmd);
+}
+
+#[test]
+fn commands_that_are_absent_name_what_to_use_instead() {
+    let mut c = Cluster::new();
+    let admin = c.admin();
+    for (prefix, instead) in [
+        ("orch host ls", "belemnite deploy"),
+        ("nvme-gw create", "NVMe-oF"),
+        ("nvme-gw show", "NVMe-oF"),
+        ("telemetry on", "belemnite report"),
+        ("osd pg-upmap-primary", "osd primary-affinity"),
+        ("mon enable_stretch_mode", "etcd"),
+        ("fs snapshot mirror enable", "cephfs-mirror"),
+    ] {
+        let (rc, rs, _) = c.command(admin, &json!({ "prefix": prefix, "pool": "p" }), "");
+        assert!(rc == -95 && rs.contains(&format!("does not support '{prefix}': ")), "{prefix}: {rc} {rs}");
+        assert!(rs.contains(instead), "{rs}");
+    }
+    // `ceph` sends all words after those that the descriptions have.
+    let (rc, rs, _) = c.command(admin, &json!({ "prefix": "orch", "words": ["host", "ls"] }), "");
+    assert!(rc == -95 && rs.contains("belemnite deploy"), "{rs}");
+    assert_eq!(c.command(admin, &json!({ "prefix": "orchestra" }), "").0, -22);
+}
+
+#[test]
+fn a_follower_of_the_log_at_debug_level_is_told_of_reads() {
+    let (mut c, admin, _) = Cluster::with_osds(1);
+    c.ticks(2);
+    c.command(admin, &json!({ "prefix": "osd stat" }), "");
+    let follower = c.client("client.f", "allow r");
+    c.subscribe(follower, "log-debug", 0, false);
+    c.take::<wire::msg::MLog>(follower);
+    c.tell(admin, &json!({ "prefix": "sessions" }));
+    for _ in 0..200 {
+        c.command(admin, &json!({ "prefix": "osd stat" }), "");
+    }
+    let next = c.core.state().log.next;
+    c.ticks(2);
+    let sent = c.take::<wire::msg::MLog>(follower);
+    let lines: Vec<String> = sent
+        .iter()
+        .flat_map(|m| &m.entries)
+        .filter(|e| e.channel == "audit" && e.prio == 0)
+        .map(|e| e.msg.to_string())
+        .collect();
+    assert_eq!(lines[0], "from='admin socket' entity='admin socket' cmd='sessions' args=[]: dispatch");
+    assert!(lines[1].ends_with("cmd=[{\"prefix\":\"osd stat\"}]: dispatch"), "{}", lines[1]);
+    assert_eq!(lines.len(), 50, "as many as are told of");
+    assert!(c.core.state().log.next <= next + 2, "numbers of lines that are not stored stay few");
 }
 
 #[test]

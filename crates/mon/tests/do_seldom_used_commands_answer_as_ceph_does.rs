@@ -194,6 +194,26 @@ fn the_clients_of_the_manager_role_are_listed() {
         serde_json::from_str::<Value>(&out).unwrap()["active_clients"].clone()
     };
     assert_eq!(clients(&mut c), json!([]));
-    c.open(peer(&format!("mgr.{name}"), base::EntityKind::CLIENT, 77, "allow *"));
+    let own = c.open(peer(&format!("mgr.{name}"), base::EntityKind::CLIENT, 77, "allow *"));
+    c.ticks(1);
     assert_eq!(clients(&mut c)[0]["name"], "rbd_support");
+    let addrs = c.core.state().mgrmap.clients[0].clone();
+    c.close(own);
+    c.ticks(1);
+    assert_eq!(clients(&mut c), json!([]));
+    assert!(!c.map().is_blocklisted(&addrs.0[0]), "it left by itself");
+
+    // The next process that has the role keeps the clients of the last one from the OSDs.
+    c.open(peer(&format!("mgr.{name}"), base::EntityKind::CLIENT, 77, "allow *"));
+    c.ticks(1);
+    assert!(!c.map().is_blocklisted(&addrs.0[0]));
+    c.restart();
+    let admin = c.admin();
+    let (_, _, out) = c.command(admin, &json!({ "prefix": "mgr dump", "format": "json" }), "");
+    assert_eq!(serde_json::from_str::<Value>(&out).unwrap()["active_clients"], json!([]));
+    assert!(c.map().is_blocklisted(&addrs.0[0]));
+    assert_eq!(c.core.state().mgrmap.last_failure_osd_epoch, c.map().epoch);
+    let epoch = c.map().epoch;
+    c.restart();
+    assert_eq!(c.map().epoch, epoch, "once");
 }

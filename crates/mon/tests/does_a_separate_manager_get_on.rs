@@ -181,3 +181,57 @@ fn a_separate_manager_stays_out_while_the_built_in_one_is_active() {
     c.send(client, &beacon("x", 71, true));
     assert_eq!(c.core.state().mgrmap, before, "and a client is no manager");
 }
+
+#[test]
+fn a_dropped_manager_is_kept_from_the_osds() {
+    let options = MonOptions { external_mgr: true, mgr_blocklist: Duration::from_secs(600), ..MonOptions::default() };
+    let mut c = Cluster::with(FSID, options);
+    let admin = c.admin();
+    let works = |gid: u64| MMgrBeacon {
+        clients: vec![addr(0, gid as u32 + 1000)],
+        client_names: vec!["volumes".into()],
+        ..beacon("x", gid, true)
+    };
+    let is_out = |c: &Cluster, gid: u64| {
+        let own = c.map().is_blocklisted(&addr(6900, gid as u32).0[0]);
+        let client = c.map().is_blocklisted(&addr(0, gid as u32 + 1000).0[0]);
+        assert_eq!(own, client);
+        own
+    };
+    // It fails by command.
+    let x = manager(&mut c, "x", 71);
+    c.send(x, &beacon("x", 71, false));
+    c.send(x, &works(71));
+    assert!(!is_out(&c, 71));
+    c.ok(admin, &json!({ "prefix": "mgr fail", "who": "x" }));
+    assert!(is_out(&c, 71));
+    assert_eq!(c.core.state().mgrmap.last_failure_osd_epoch, c.map().epoch);
+    // It starts anew, while the map has its last instance.
+    let x = manager(&mut c, "x", 72);
+    c.send(x, &beacon("x", 72, false));
+    c.send(x, &works(72));
+    let x = manager(&mut c, "x", 73);
+    c.send(x, &beacon("x", 73, false));
+    assert!(is_out(&c, 72) && !is_out(&c, 73));
+    assert_eq!(c.core.state().mgrmap.active_gid, 73);
+    c.send(x, &works(73));
+    // A standby that starts anew is there once, and one that is silent is there no more.
+    for gid in [81, 82] {
+        let y = manager(&mut c, "y", gid);
+        c.send(y, &beacon("y", gid, false));
+        assert_eq!(c.core.state().mgrmap.standbys.keys().copied().collect::<Vec<_>>(), [gid]);
+    }
+    c.pass(Duration::from_secs(20));
+    c.send(x, &works(73));
+    c.pass(Duration::from_secs(15));
+    c.ticks(1);
+    assert!(c.core.state().mgrmap.standbys.is_empty());
+    assert!(c.core.state().mgrmap.available);
+    // It falls silent.
+    c.pass(Duration::from_secs(31));
+    c.ticks(1);
+    assert!(is_out(&c, 73) && c.core.state().mgrmap.active_gid == 0);
+    c.pass(Duration::from_secs(601));
+    c.ticks(2);
+    assert!(!is_out(&c, 73), "for a time");
+}

@@ -48,15 +48,38 @@ fn the_flag_for_several_file_systems_decides_on_a_second_one() {
 }
 
 #[test]
-fn missing_modules_cannot_be_enabled() {
+fn missing_modules_are_enabled_by_force_and_told_of() {
     let (mut c, admin) = cluster();
     let enable = |name: &str| json!({ "prefix": "mgr module enable", "module": name });
     assert_eq!(c.command(admin, &enable("influx"), "").0, -2);
     let mut force = enable("influx");
     force["force"] = "--force".into();
-    refused(&mut c, admin, &force, "no modules to load");
-    // The module of the built-in manager that tools look for.
-    assert_eq!(show(&mut c, admin, "mgr module ls")["enabled_modules"], json!(["stats"]));
+    let health =
+        |c: &mut Cluster| show(c, admin, "health")["checks"]["MGR_MODULE_DEPENDENCY"]["summary"]["message"].clone();
+    assert_eq!(health(&mut c), Value::Null);
+    let (rc, rs, _) = c.command(admin, &force, "");
+    assert!(rc == 0 && rs.contains("the built-in manager does not have it"), "{rc} {rs}");
+    assert_eq!(health(&mut c), "Module 'influx' has failed dependency: the built-in manager does not have it");
+    // With those of the built-in manager that tools look for.
+    let parts = ["iostat", "snap_schedule", "stats"];
+    assert_eq!(
+        show(&mut c, admin, "mgr module ls")["enabled_modules"],
+        json!(["influx", parts[0], parts[1], parts[2]])
+    );
+    c.ok(admin, &json!({ "prefix": "mgr module disable", "module": "influx" }));
+    assert_eq!(health(&mut c), Value::Null);
+    assert_eq!(show(&mut c, admin, "mgr module ls")["enabled_modules"], json!(parts));
+    for name in parts {
+        c.ok(admin, &enable(name));
+        refused(
+            &mut c,
+            admin,
+            &json!({ "prefix": "mgr module disable", "module": name }),
+            "part of the built-in manager",
+        );
+    }
+    let (rc, rs, _) = c.command(admin, &enable("balancer"), "");
+    assert_eq!((rc, rs.as_str()), (0, "module 'balancer' is already enabled (always-on)"));
 
     // With Ceph's manager the monitor leaves the check to it, as in Ceph.
     let mut c = Cluster::with(FSID, MonOptions { external_mgr: true, ..MonOptions::default() });

@@ -129,6 +129,13 @@ impl Client {
         self.session.credentials()
     }
 
+    /// True if the newest OSD map has an address of this client in its blocklist. OSDs then refuse all its operations,
+    /// and only a new client can work on.
+    #[must_use]
+    pub fn is_blocklisted(&self) -> bool {
+        self.session.is_blocklisted()
+    }
+
     /// Runs a monitor command given as JSON text. Error: [`ClientError::Closed`]; a refusal is in the reply.
     pub async fn mon_command(&self, json: &str, input: Bytes) -> Result<CommandReply, ClientError> {
         self.session.command(json, input).await

@@ -142,6 +142,14 @@ impl Session {
         self.auth.clone()
     }
 
+    pub(super) fn is_blocklisted(&self) -> bool {
+        let Some(objecter) = self.objecter() else { return false };
+        let Some(map) = objecter.map() else { return false };
+        // Both endpoints learn their address from the first server.
+        let ends = [self.endpoint.borrow().clone(), objecter.endpoint()];
+        ends.iter().flatten().any(|e| e.addrs().0.iter().any(|a| map.is_blocklisted(a)))
+    }
+
     pub(super) fn last_error(&self) -> String {
         let s = self.state.borrow();
         if s.error.is_empty() { "no answer".to_owned() } else { s.error.clone() }

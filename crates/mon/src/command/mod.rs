@@ -29,6 +29,7 @@
 //! `tests/does_any_command_break_the_monitor.rs` (2), `tests/do_clients_understand_the_descriptions.rs` (3,
 //! `every_entry_parses_and_has_help`).
 
+mod absent;
 mod auth;
 pub(crate) mod config;
 mod crush;
@@ -43,6 +44,7 @@ mod pg;
 pub(crate) mod pool;
 pub(crate) mod rehearse;
 
+pub(crate) use self::absent::has_module as is_of_a_module;
 pub(crate) use self::mgr::rbd::MODULE as IMAGES_MODULE;
 pub use cluster::{option_table, units};
 pub(crate) use fs::volume::mon_addrs;
@@ -444,6 +446,7 @@ pub fn parse(cmd: &[String], role: Role) -> Res<Parsed> {
         if fs::volume::is_of_volumes(&prefix) {
             return fs::volume::no_volumes(&prefix);
         }
+        absent::check(&prefix)?;
         return invalid("command not known");
     };
     // Several signatures may share a prefix. The one that takes the most of the given arguments is chosen; among

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use base::{AuthName, Utime};
+use base::{AuthName, EntityKind, EntityName, Now, Utime};
+
+use super::ClusterState;
 
 pub use wire::types::LogEntry;
 
@@ -57,6 +59,29 @@ impl Prio {
             "error" => Self::ERROR,
             _ => return None,
         })
+    }
+}
+
+/// A line of a monitor.
+pub(crate) fn of_monitor(
+    state: &ClusterState,
+    name: &str,
+    now: Now,
+    prio: Prio,
+    channel: &str,
+    msg: String,
+    seq: u64,
+) -> LogEntry {
+    let rank = state.monmap.ranks.iter().position(|n| n == name).unwrap_or(0);
+    LogEntry {
+        name: AuthName { kind: EntityKind::MON, id: name.to_owned() },
+        rank: EntityName::new(EntityKind::MON, i64::try_from(rank).unwrap_or(0)),
+        addrs: state.monmap.mons.get(name).map(|m| m.public_addrs.clone()).unwrap_or_default(),
+        stamp: now.wall,
+        seq,
+        prio: prio.0,
+        msg: msg.into(),
+        channel: channel.to_owned(),
     }
 }
 

@@ -157,6 +157,8 @@ pub struct MonOptions {
     pub slow_ping_ratio: f64,
     /// `mon_osd_blocklist_default_expire`.
     pub blocklist_expire: Duration,
+    /// `mon_mgr_blocklist_interval`: time for which the clients of a manager that lost the role are blocklisted.
+    pub mgr_blocklist: Duration,
     /// Options for the supervision of MDS daemons.
     pub mds: MdsOptions,
     /// `mon_min_osdmap_epochs`: the least number of epochs kept.
@@ -195,6 +197,7 @@ impl Default for MonOptions {
             slow_ping_ratio: 0.05,
             scrubs: ScrubWarnings::default(),
             blocklist_expire: Duration::from_secs(3600),
+            mgr_blocklist: Duration::from_secs(86_400),
             mds: MdsOptions::default(),
             min_osdmap_epochs: 500,
             map_message_max: 40,
@@ -253,6 +256,7 @@ impl MonOptions {
             "mon_osd_blocklist_default_expire" | "mon_osd_blacklist_default_expire" => {
                 secs(&mut self.blocklist_expire, text)
             }
+            "mon_mgr_blocklist_interval" | "mon_mgr_blacklist_interval" => secs(&mut self.mgr_blocklist, text),
             "mds_beacon_grace" => secs(&mut self.mds.beacon_grace, text),
             "mds_beacon_interval" => secs(&mut self.mds.beacon_interval, text),
             "mon_mds_blocklist_interval" | "mon_mds_blacklist_interval" => secs(&mut self.mds.blocklist, text),
@@ -282,7 +286,7 @@ impl MonOptions {
     pub fn shown(&self) -> std::collections::BTreeMap<String, String> {
         let secs = |d: Duration| d.as_secs_f64().to_string();
         let auth = if self.auth.cephx { "cephx" } else { "none" };
-        let list: [(&str, String); 37] = [
+        let list: [(&str, String); 38] = [
             ("auth_cluster_required", auth.into()),
             ("auth_service_required", auth.into()),
             ("auth_client_required", auth.into()),
@@ -307,6 +311,7 @@ impl MonOptions {
             ("mon_osd_min_up_ratio", self.osds.min_up_ratio.to_string()),
             ("mon_osd_min_in_ratio", self.osds.min_in_ratio.to_string()),
             ("mon_osd_blocklist_default_expire", secs(self.blocklist_expire)),
+            ("mon_mgr_blocklist_interval", secs(self.mgr_blocklist)),
             ("mds_beacon_grace", secs(self.mds.beacon_grace)),
             ("mds_beacon_interval", secs(self.mds.beacon_interval)),
             ("mon_mds_blocklist_interval", secs(self.mds.blocklist)),

@@ -14,8 +14,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use base::{AuthName, EntityKind, EntityName, Epoch, Now, OsdId, PgId, PoolId, SnapId, Utime};
+use base::{AddrKind, AddrVec, AuthName, EntityAddr, Epoch, Now, OsdId, PgId, PoolId, SnapId, Utime};
 use bytes::Bytes;
+use cluster::osdmap::AddrKey;
 use cluster::{Incremental, IntervalSet, MonMap, OsdMap, PgPool};
 use wire::types::{FsMap, MgrMap};
 
@@ -142,6 +143,47 @@ impl Pending {
         })
     }
 
+    /// Blocklists addresses at the OSDs until a time, and returns the OSD map epoch from which this holds.
+    pub(crate) fn fence(&mut self, state: &ClusterState, addrs: &AddrVec, until: Utime) -> Epoch {
+        let inc = self.inc_mut(state);
+        for a in addrs.0.iter().filter(|a| a.sock.is_some()) {
+            let key = AddrKey(EntityAddr { kind: AddrKind::ANY, ..*a });
+            inc.old_blocklist.retain(|k| *k != key);
+            inc.new_blocklist.insert(key, until);
+        }
+        inc.epoch
+    }
+
+    /// Ends the role of the active manager. Its addresses and those of its clients are blocklisted, so that what it
+    /// still does cannot reach the OSDs beside its successor. The caller says who is active next.
+    pub(crate) fn end_manager(&mut self, state: &ClusterState, now: Utime) {
+        self.end_clients(state, now);
+        let addrs = self.mgrmap(state).active_addrs.clone();
+        let epoch = self.fence(state, &addrs, now.plus(state.options.mgr_blocklist));
+        let m = self.mgrmap_mut(state);
+        m.active_gid = 0;
+        m.active_name.clear();
+        m.active_addrs = AddrVec::default();
+        m.active_change = now;
+        m.active_mgr_features = 0;
+        m.available = false;
+        m.services.clear();
+        m.last_failure_osd_epoch = epoch;
+    }
+
+    /// Blocklists the clients in the manager map, and takes them out of it.
+    pub(crate) fn end_clients(&mut self, state: &ClusterState, now: Utime) {
+        let clients = self.mgrmap(state).clients.clone();
+        let until = now.plus(state.options.mgr_blocklist);
+        let epochs: Vec<Epoch> = clients.iter().map(|a| self.fence(state, a, until)).collect();
+        if let Some(epoch) = epochs.last() {
+            let m = self.mgrmap_mut(state);
+            m.clients.clear();
+            m.client_names.clear();
+            m.last_failure_osd_epoch = *epoch;
+        }
+    }
+
     /// Sets the upmap items of a PG; without items it has none.
     pub fn set_upmap_items(&mut self, state: &ClusterState, pg: PgId, items: Vec<(OsdId, OsdId)>) {
         let had = state.osdmap.pg_upmap_items.contains_key(&pg);
@@ -231,16 +273,7 @@ impl Pending {
     /// Adds a line of this monitor to the cluster log.
     pub fn log(&mut self, state: &ClusterState, now: Now, prio: Prio, channel: &str, msg: impl Into<String>) {
         let seq = state.log.next + self.log.len() as u64;
-        self.changes.log.push(LogEntry {
-            name: AuthName { kind: EntityKind::MON, id: state.mon_name.clone() },
-            rank: EntityName::new(EntityKind::MON, 0),
-            addrs: state.monmap.mons.get(&state.mon_name).map(|m| m.public_addrs.clone()).unwrap_or_default(),
-            stamp: now.wall,
-            seq,
-            prio: prio.0,
-            msg: msg.into().into(),
-            channel: channel.to_owned(),
-        });
+        self.changes.log.push(super::log::of_monitor(state, &state.mon_name, now, prio, channel, msg.into(), seq));
     }
 
     /// Adds a line of another daemon to the cluster log.

@@ -86,7 +86,9 @@ pub(super) fn metadata(s: &Start) -> BTreeMap<String, String> {
         ("max_open_files", net::descriptors::limit().map_or_else(String::new, |n| n.to_string())),
         ("os", "Linux".to_owned()),
         ("osd_data", o.data_dir.display().to_string()),
-        ("osd_objectstore", "belemnite".to_owned()),
+        // Monitors and tools look for this name: a store that verifies what it reads and rolls back overwrites.
+        ("osd_objectstore", "bluestore".to_owned()),
+        ("osd_store", "belemnite".to_owned()),
         // The plugins whose bytes `ec` produces. The monitor checks this before it creates a pool.
         ("erasure_code_plugins", "isa jerasure".to_owned()),
         ("rotational", rotational.to_owned()),

@@ -27,7 +27,10 @@ const fn optional_int(name: &'static str) -> Arg {
     Arg { name, kind: "CephInt", optional: true, many: false }
 }
 
-const fn command(prefix: &'static str, args: &'static [Arg], help: &'static str) -> Command {
+/// Any further words.
+pub(super) const WORDS: &[Arg] = &[Arg { name: "words", kind: "CephString", optional: true, many: true }];
+
+pub(super) const fn command(prefix: &'static str, args: &'static [Arg], help: &'static str) -> Command {
     Command { prefix, args, help }
 }
 
@@ -45,20 +48,15 @@ pub(super) const COMMANDS: &[Command] = &[
     command("dump_historic_ops", &[], "show recent ops"),
     command("dump_historic_ops_by_duration", &[], "show slowest recent ops, sorted by duration"),
     command("dump_historic_slow_ops", &[], "show slowest recent ops"),
-    command("dump_mempools", &[], "get mempool stats"),
     command("dump_ops_in_flight", &[], "show the ops currently in flight"),
-    command("dump_pgstate_history", &[], "show recent state history"),
     command("dump_recovery_reservations", &[], "show recovery reservations"),
     command("dump_reactors", &[], "show which PGs each reactor serves, and which are to move to another one"),
     command("dump_watchers", &[], "show clients which have active watches, and on which objects"),
     command("git_version", &[], "get git sha1"),
     command("grow", &[], "use all of the OSD's file or device after it was made larger"),
-    command("heap", &[arg("heapcmd"), optional("value")], "show heap usage info"),
     command("list_unfound", PGID, "list unfound objects on this pg"),
     command("log", &[optional("logtext")], "log a message to the cluster log"),
-    command("log dump", &[], "dump recent log entries to log file"),
     command("log flush", &[], "flush log entries to log file"),
-    command("log reopen", &[], "reopen log file"),
     command(
         "mark_unfound_lost",
         &[arg("pgid"), arg("mulcmd")],
@@ -84,6 +82,7 @@ pub fn descriptions() -> Value {
     for c in COMMANDS
         .iter()
         .chain(super::tell::COMMANDS)
+        .chain(super::absent::COMMANDS)
         .chain(super::ledger::COMMANDS)
         .chain(super::perf::COMMANDS)
         .chain(net::perf::COMMANDS)
@@ -159,6 +158,7 @@ pub(super) fn serve(host: &Rc<ControlHost>, path: &std::path::Path) -> std::io::
         &[
             COMMANDS,
             super::tell::COMMANDS,
+            super::absent::COMMANDS,
             super::ledger::COMMANDS,
             super::perf::COMMANDS,
             net::perf::COMMANDS,
@@ -319,18 +319,6 @@ async fn messengers(host: &Rc<ControlHost>, cmd: &Map<String, Value>) -> Answer 
     net::messengers::answer(parts, cmd)
 }
 
-/// Why a command of Ceph's OSDs is refused.
-fn unsupported(prefix: &str) -> Option<&'static str> {
-    Some(match prefix {
-        "log dump" => "no log entries are kept in memory",
-        "log reopen" => "the log goes to standard error; whoever started the OSD keeps the file",
-        "heap" => "could not issue heap profiler command -- not using tcmalloc!",
-        "dump_mempools" => "memory is not accounted by pools",
-        "dump_pgstate_history" => "past states of PGs are not kept; see 'pg PGID query'",
-        _ => return None,
-    })
-}
-
 async fn answer(host: &Rc<ControlHost>, prefix: &str, cmd: &Map<String, Value>) -> Answer {
     let text = |k: &str| cmd.get(k).and_then(Value::as_str).map(str::to_owned);
     // `ceph tell osd.N pg PGID query` comes as prefix "pg" with the command as an argument.
@@ -377,7 +365,7 @@ async fn answer(host: &Rc<ControlHost>, prefix: &str, cmd: &Map<String, Value>) 
         "dump_blocklist" => Ok(host.blocklist()),
         // Standard error is not buffered.
         "log flush" => Ok(json!({})),
-        p if let Some(why) = unsupported(p) => refuse(why),
+        p if let Some(why) = super::absent::instead(p) => refuse(why),
         p if super::tell::COMMANDS.iter().any(|c| c.prefix == p) => super::tell::answer(host, p, cmd).await,
         "messenger dump" => messengers(host, cmd).await,
         p if super::perf::serves(p) => Ok(super::perf::answer(host, p, cmd).await),

@@ -4,6 +4,7 @@
 //! distributes accepted sockets. A PG lives on the reactor that its name selects.
 
 mod about;
+mod absent;
 mod bench;
 mod child;
 mod commands;

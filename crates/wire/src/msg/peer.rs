@@ -32,7 +32,7 @@ impl PeerFeatures {
     /// All that this build understands.
     pub const OURS: Self = Self(Self::PARTS.0 | Self::PAGES.0 | Self::STARTS.0);
     /// The bits of a feature mask that are reserved for this.
-    const MASK: u64 = 0x7f << 49;
+    const MASK: u64 = 0x1f << 51;
 
     /// The part of an OSD's feature mask in the OSD map that concerns these messages.
     #[must_use]

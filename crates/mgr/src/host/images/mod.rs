@@ -1,12 +1,12 @@
 //! The manager role's work on RBD images: the commands `rbd task …` and `progress`. Its client also serves
 //! `fs perf stats`, commands about devices, and the contents of file systems.
 //!
-//! Tasks run one after the other, by a client that authenticates as the manager. The client is made on first use: for a
-//! command, or because an RBD pool may hold tasks from before a restart. Invariant: a task is acknowledged after it is
+//! Tasks run one after the other, by the manager's client (`keep`). Invariant: a task is acknowledged after it is
 //! stored (`task::Task::store`), and removed only after it has ended.
 
 mod copy;
 mod image;
+mod keep;
 mod links;
 mod migration;
 mod mirror;
@@ -154,7 +154,7 @@ impl Service {
             return std::future::pending().await;
         }
         tokio::join!(
-            self.run_tasks(),
+            self.run_tasks_by_client(),
             self.run_perf(),
             self.run_files(),
             self.watch_hosts(),

@@ -86,6 +86,15 @@ fn daemons(a: &mut Adder, state: &ClusterState, now: Now) {
     if !state.mgrmap.available {
         a.add("MGR_DOWN", Severity::Warn, 1, "no active mgr".into(), Vec::new());
     }
+    let alien: Vec<String> = crate::command::mgr::modules_without_manager(state)
+        .iter()
+        .map(|n| format!("Module '{n}' has failed dependency: the built-in manager does not have it"))
+        .collect();
+    if let Some(first) = alien.first() {
+        let many = format!("{} mgr modules have failed dependencies", alien.len());
+        let summary = if alien.len() == 1 { first.clone() } else { many };
+        a.add("MGR_MODULE_DEPENDENCY", Severity::Warn, alien.len(), summary, alien);
+    }
     super::host_checks::add(a, state);
     rehearsal(a, state, now);
     crate::command::device::life::alerts(state, now, |code, severity, n, text, lines| {

@@ -13,9 +13,9 @@ use super::osd::dump::{addrvec, legacy_addr};
 use super::{Cmd, CommandOutcome, Ctx, Res, cmd, committed, done, flag as cf, invalid, refuse};
 use crate::json::J;
 use crate::obj;
+use crate::state::ClusterState;
 use crate::state::modules::{CONSOLE, METRICS};
-use crate::state::{ClusterState, SessionSummary};
-use base::{AddrVec, EntityKind, errno};
+use base::errno;
 use wire::types::{ModuleInfo, ModuleOption};
 
 /// Commands of this module.
@@ -61,7 +61,11 @@ fn services_tree(c: &Ctx<'_>) -> J {
     J::Obj(c.state.mgrmap.services.iter().map(|(k, v)| (k.clone().into(), v.into())).collect())
 }
 
+/// Modules that the active manager always runs.
 fn always_on(c: &Ctx<'_>) -> Vec<String> {
+    if !c.state.options.external_mgr {
+        return ALWAYS_ON.iter().map(|n| (*n).to_owned()).collect();
+    }
     c.state.mgrmap.always_on_modules.get(&PACIFIC).cloned().unwrap_or_default()
 }
 
@@ -90,12 +94,12 @@ fn dump(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             (name.into(), J::from(v.clone()))
         })
         .collect();
-    let reported = m.clients.iter().enumerate();
-    let reported = reported.map(|(i, a)| (m.client_names.get(i).cloned().unwrap_or_default(), a));
-    let clients: J = reported
-        .chain(own_clients(c.state))
-        .map(|(name, a)| {
-            let mut j = obj! { "name": name };
+    let clients: J = m
+        .clients
+        .iter()
+        .enumerate()
+        .map(|(i, a)| {
+            let mut j = obj! { "name": m.client_names.get(i).cloned().unwrap_or_default() };
             j.merge(addrvec(Some(a)));
             j
         })
@@ -118,14 +122,6 @@ fn dump(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         "active_clients": clients,
     };
     c.show("mgrmap", &j)
-}
-
-/// The clients that the built-in manager role has of its own: the one that works on images, as Ceph's module does.
-fn own_clients(state: &ClusterState) -> impl Iterator<Item = (String, &AddrVec)> {
-    let own = move |s: &&SessionSummary| {
-        !state.options.external_mgr && s.name.kind == EntityKind::MGR && s.name.id == state.mgrmap.active_name
-    };
-    state.sessions.values().filter(own).map(|s| ("rbd_support".to_owned(), &s.addrs))
 }
 
 fn stat(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
@@ -156,24 +152,20 @@ fn fail(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             format!("manager {who} is served by this monitor's own process; restart that instead"),
         );
     }
-    let epoch = c.state.osdmap.epoch;
-    let m = c.pending.mgrmap_mut(c.state);
-    m.active_name.clear();
-    m.active_gid = 0;
-    m.active_addrs = base::AddrVec::default();
-    m.available = false;
-    m.clients.clear();
-    m.client_names.clear();
-    m.last_failure_osd_epoch = epoch;
+    c.pending.end_manager(c.state, c.now.wall);
     committed("")
 }
 
-/// The manager module that `cephfs-top` looks for before it asks. The built-in manager has its commands.
-const STATS: &str = "stats";
+/// Modules that Ceph's manager always runs and whose work the built-in manager does.
+const ALWAYS_ON: [&str; 8] =
+    ["balancer", "crash", "devicehealth", "pg_autoscaler", "progress", "rbd_support", "status", "volumes"];
+/// Modules that Ceph's manager runs when they are enabled and whose work the built-in manager always does. Programs
+/// look for them: `cephfs-top` for `stats`.
+const ENABLED: [&str; 3] = ["iostat", "snap_schedule", "stats"];
 
-/// True if `name` is [`STATS`] and the built-in manager is active.
-fn has_stats(c: &Ctx<'_>, name: &str) -> bool {
-    name == STATS && !c.state.options.external_mgr
+/// True if the built-in manager is active, and `name` is one of [`ENABLED`].
+fn is_part_of_manager(c: &Ctx<'_>, name: &str) -> bool {
+    ENABLED.contains(&name) && !c.state.options.external_mgr
 }
 
 /// The modules of the built-in manager that can be switched on and off.
@@ -194,10 +186,9 @@ fn module_ls(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let own = BUILT_IN.into_iter().filter(|n| !c.state.options.external_mgr && is_off(n)).map(built_in);
     let off: J = off.chain(own).collect();
     let mut enabled: Vec<String> = m.modules.iter().filter(|n| !always.contains(n)).cloned().collect();
-    if has_stats(c, STATS) && !enabled.iter().any(|n| n == STATS) {
-        enabled.push(STATS.to_owned());
-        enabled.sort();
-    }
+    enabled.extend(ENABLED.into_iter().filter(|n| is_part_of_manager(c, n)).map(str::to_owned));
+    enabled.sort();
+    enabled.dedup();
     c.show("modules", &obj! { "always_on_modules": always, "enabled_modules": enabled, "disabled_modules": off })
 }
 
@@ -207,7 +198,7 @@ fn enable(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     if always_on(c).contains(&name) {
         return done(format!("module '{name}' is already enabled (always-on)"));
     }
-    if m.modules.contains(&name) || has_stats(c, &name) {
+    if m.modules.contains(&name) || is_part_of_manager(c, &name) {
         return done(format!("module '{name}' is already enabled"));
     }
     if !c.state.options.external_mgr && BUILT_IN.contains(&name.as_str()) {
@@ -215,14 +206,6 @@ fn enable(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         m.modules.push(name);
         m.modules.sort();
         return committed("");
-    }
-    if !c.state.options.external_mgr && c.args.has("force") {
-        return refuse(
-            errno::EOPNOTSUPP,
-            format!(
-                "module '{name}' cannot be enabled: the built-in manager has no modules to load; run a ceph-mgr for it"
-            ),
-        );
     }
     let force = c.args.opt("force").is_some_and(|f| f == "--force") || c.args.flag("force");
     match m.available_modules.iter().find(|i| i.name == name) {
@@ -243,10 +226,25 @@ fn enable(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         }
         _ => {}
     }
+    let own = !c.state.options.external_mgr;
     let m = c.pending.mgrmap_mut(c.state);
-    m.modules.push(name);
+    m.modules.push(name.clone());
     m.modules.sort();
+    if own {
+        return committed(format!(
+            "module '{name}' is enabled for a ceph-mgr that may have the role later; the built-in manager does not have it"
+        ));
+    }
     committed("")
+}
+
+/// Enabled modules that the active manager cannot run: with the built-in one, all that it does not have.
+pub(super) fn modules_without_manager(state: &ClusterState) -> Vec<&str> {
+    if state.options.external_mgr {
+        return Vec::new();
+    }
+    let has = |n: &str| ALWAYS_ON.contains(&n) || ENABLED.contains(&n) || BUILT_IN.contains(&n);
+    state.mgrmap.modules.iter().map(String::as_str).filter(|n| !has(n)).collect()
 }
 
 fn disable(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
@@ -254,8 +252,11 @@ fn disable(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     if always_on(c).contains(&name) {
         return invalid(format!("module '{name}' cannot be disabled (always-on)"));
     }
-    if has_stats(c, &name) {
-        return refuse(errno::EOPNOTSUPP, "module 'stats' cannot be disabled: it is part of the built-in manager");
+    if is_part_of_manager(c, &name) {
+        return refuse(
+            errno::EOPNOTSUPP,
+            format!("module '{name}' cannot be disabled: it is part of the built-in manager"),
+        );
     }
     if !c.pending.mgrmap(c.state).modules.contains(&name) {
         return done(format!("module '{name}' is already disabled"));

@@ -291,6 +291,12 @@ fn report(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         .put("num_osd", map.osds().count())
         .put("pool_sum", crate::command::pg::dump::pool_stat_tree(c.state.mgr.stats.sum()))
         .put("osd_sum", crate::command::pg::dump::osd_stat_tree(&c.state.mgr.stats.osd_sum()))
+        .put("pool_stats", crate::command::pg::dump::pools_tree(c))
+        .put("osd_stats", c.state.mgr.stats.osds().map(|(o, s)| obj! { "osd": o.0, "seq": s.seq }).collect::<J>())
+        .put(
+            "num_pg_by_state",
+            states.iter().map(|(b, n)| obj! { "state": pg_state::to_string(*b), "num": *n }).collect::<J>(),
+        )
         .put("servicemap", servicemap_tree(c));
     let out = c.show_line("report", &j)?;
     // The checksum excludes the line break at the end.

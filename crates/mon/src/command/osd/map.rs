@@ -9,7 +9,7 @@ use cluster::osdmap::AddrKey;
 use cluster::{CrushMap, Incremental, OsdMap, release};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use wire::Decode;
+use wire::{Decode, Features};
 
 const BLOCK: &str =
     "osd blocklist range:String{[range]}? blocklistop:Choices(add|rm) addr:EntityAddr expire:Float[0.0]?";
@@ -302,21 +302,28 @@ fn require_release(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let Some(r) = release::from_name(&name) else {
         return invalid(format!("unrecognized release {name}"));
     };
-    if r > release::PACIFIC {
-        // Maps and OSDs have the features of Pacific.
-        let text = format!(
-            "not all up OSDs have CEPH_FEATURE_SERVER_{} feature: OSDs of this program have those of pacific, so \
-             'osd require-osd-release pacific' is the newest",
-            name.to_uppercase()
-        );
-        return refuse(errno::EPERM, text);
-    }
-    let have = c.map().require_osd_release;
+    let map = c.map();
+    let have = map.require_osd_release;
     if r == have {
         return done("");
     }
     if r < have {
         return refuse(errno::EPERM, "require_osd_release cannot be lowered once it has been set");
+    }
+    // `yes_i_really_mean_it` does not help: an OSD without the feature could not boot again.
+    let older: Vec<OsdId> =
+        map.osds().filter(|o| map.is_up(*o) && !Features(map.xinfo(*o).features).serves_release(r)).collect();
+    if let Some(first) = older.first() {
+        let feature = format!("CEPH_FEATURE_SERVER_{}", name.to_uppercase());
+        let more = if older.len() > 1 { format!(" and {} others", older.len() - 1) } else { String::new() };
+        let text =
+            format!("not all up OSDs have {feature} feature: {first}{more} must be upgraded and restarted first");
+        return refuse(errno::EPERM, text);
+    }
+    if !c.args.flag("yes_i_really_mean_it") && !map.osds().any(|o| map.is_up(o)) {
+        let text = "Not advisable to continue since no OSDs are up. Pass --yes-i-really-mean-it if you really wish to \
+                    continue.";
+        return refuse(errno::EPERM, text);
     }
     c.inc().new_require_osd_release = r;
     committed("")

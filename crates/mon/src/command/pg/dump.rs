@@ -209,7 +209,7 @@ pub(in crate::command) fn pg_tree(id: PgId, s: &PgStat) -> J {
     }
 }
 
-fn pools_tree(c: &Ctx<'_>) -> J {
+pub(in crate::command) fn pools_tree(c: &Ctx<'_>) -> J {
     c.state
         .osdmap
         .pools

@@ -4,7 +4,8 @@
 //! same transaction as its change. Refusals and failures are lines too, but any client can cause them. So repeats
 //! within [`WINDOW`] become one line with their number. At most [`LINES`] are written in a window, and
 //! [`LINES_OF_ONE`] for one entity; further ones are only counted. Commands that only read are in the process's own
-//! log, at debug level. A line shows declared arguments without secrets
+//! log, at debug level; clients that follow the cluster log at that level get at most [`READS`] of them in two seconds,
+//! which are not stored. A line shows declared arguments without secrets
 //! ([`Parsed::shown`](crate::command::Parsed::shown)), never the input or the output.
 
 use std::collections::BTreeMap;
@@ -15,8 +16,8 @@ use base::{AuthName, Mono};
 
 use crate::command::Parsed;
 use crate::core::MonCore;
-use crate::state::log::Prio;
-use crate::state::{ConnKey, SessionInfo};
+use crate::state::log::{self, LogEntry, Prio};
+use crate::state::{ConnKey, Role, SessionInfo};
 
 /// Length of a window, in which repeats are merged.
 const WINDOW: Duration = Duration::from_secs(60);
@@ -24,6 +25,8 @@ const WINDOW: Duration = Duration::from_secs(60);
 const LINES: usize = 30;
 /// Most lines about refusals of one entity in a window.
 const LINES_OF_ONE: usize = 10;
+/// Most commands of which clients that follow the log at debug level are told at once.
+const READS: usize = 50;
 /// Longest text of a command in a line, in bytes.
 const TEXT_MAX: usize = 4096;
 /// Most different refusals tracked at once.
@@ -41,6 +44,24 @@ pub(in crate::core) struct Refusals {
     lines: usize,
     lines_of: BTreeMap<AuthName, usize>,
     unlisted: u64,
+    /// Commands that only read, for clients that follow the log at debug level.
+    pub(in crate::core) reads: Reads,
+}
+
+/// Lines about commands that only read. They are sent together, because each message takes a number of the log, and
+/// the numbers of lines that are not stored must stay below one a second.
+#[derive(Debug, Default)]
+pub(in crate::core) struct Reads {
+    /// True if a client follows the log at debug level.
+    pub(in crate::core) are_followed: bool,
+    lines: Vec<LogEntry>,
+}
+
+impl Reads {
+    /// Takes the lines, which are to be sent now.
+    pub(in crate::core) fn take(&mut self) -> Vec<LogEntry> {
+        std::mem::take(&mut self.lines)
+    }
 }
 
 impl Refusals {
@@ -103,7 +124,7 @@ impl MonCore {
         let text = || cut(cmd.shown());
         if !cmd.cmd.is_audited() {
             tracing::debug!(entity = %who.name, rc, "mon: command {}", text());
-            return;
+            return self.tell_of_read(info, cmd);
         }
         let head = format!("from='{} {}' entity='{}'", info.entity, who.socket, who.name);
         if rc == 0 {
@@ -114,6 +135,26 @@ impl MonCore {
         if self.refusals.note((who.name.clone(), who.socket.ip(), what), self.now.mono) {
             self.audit_line(format!("{head} cmd=[{}]: {how}", text()));
         }
+    }
+
+    /// Tells clients that follow the log at debug level of a command that only reads, in Ceph's words.
+    fn tell_of_read(&mut self, info: &SessionInfo, cmd: &Parsed) {
+        if !self.refusals.reads.are_followed || self.refusals.reads.lines.len() >= READS {
+            return;
+        }
+        let line = if info.role == Role::Tell {
+            let args: Vec<String> = cmd.args.iter().filter_map(|(k, _)| cmd.args.opt(k)).collect();
+            let args = cut(args.join(", "));
+            format!("from='admin socket' entity='admin socket' cmd='{}' args=[{args}]: dispatch", cmd.sig.prefix)
+        } else {
+            let who = &info.principal.who;
+            let text = cut(cmd.shown());
+            format!("from='{} {}' entity='{}' cmd=[{text}]: dispatch", info.entity, who.socket, who.name)
+        };
+        let seq = self.state.log.next;
+        // The monitor that was asked, which may be one that relays the session.
+        let name = info.by.as_ref().unwrap_or(&self.state.mon_name);
+        self.refusals.reads.lines.push(log::of_monitor(&self.state, name, self.now, Prio::DEBUG, "audit", line, seq));
     }
 
     /// Logs a command that was refused for lack of caps.

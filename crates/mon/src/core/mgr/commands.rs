@@ -109,7 +109,14 @@ impl MonCore {
             }
             Err(_) => {
                 let Some(words) = command::words_of(text) else { return false };
-                let Some(c) = self.state.separate_mgr.commands().get(&words) else { return false };
+                let Some(c) = self.state.separate_mgr.commands().get(&words) else {
+                    // What to use instead is said of the built-in role only.
+                    let unknown = command::is_of_a_module(&words);
+                    if unknown {
+                        self.answer_command(to, errno::EINVAL, "command not known".into(), Bytes::new());
+                    }
+                    return unknown;
+                };
                 prefix = words;
                 let need = Need::from_perm(&c.perm);
                 let may = info.principal.allows_command(&c.module, &prefix, &BTreeMap::new(), need);

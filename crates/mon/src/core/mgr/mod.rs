@@ -5,9 +5,10 @@ pub mod commands;
 pub(super) mod devices;
 pub(super) mod perf;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use base::{EntityKind, Mono, OsdId};
+use base::{AddrVec, EntityKind, Mono, OsdId};
 use bytes::Bytes;
 use wire::Message;
 use wire::msg::{MMgrBeacon, MMgrClose, MMgrDigest, MMgrMap, MMgrOpen, MMgrReport, MMonMgrReport, MPgStats};
@@ -45,6 +46,10 @@ const ALWAYS_ON: [&str; 10] = [
 ];
 /// Silence after which a separate manager is replaced (`mon_mgr_beacon_grace`).
 const BEACON_GRACE: Duration = Duration::from_secs(30);
+/// Name of the built-in role's clients in the manager map: that of Ceph's module with the same tasks.
+const OWN_CLIENT: &str = "rbd_support";
+/// Most clients of the built-in role in the manager map.
+const MAX_OWN_CLIENTS: usize = 64;
 /// Interval of digests to a separate manager (`mon_mgr_digest_period`).
 const DIGEST_PERIOD: Duration = Duration::from_secs(5);
 
@@ -59,12 +64,20 @@ pub(super) struct MgrWatch {
     services_sent: Option<Mono>,
     /// True if the service map has changed since.
     services_wait: bool,
+    /// Times of the standbys' last beacons, by global id.
+    standbys: BTreeMap<u64, Mono>,
 }
 
 impl MgrWatch {
     /// The watch of a process that starts at `now`, from which the manager has the full grace.
     pub(super) fn new(now: Mono) -> Self {
-        Self { beacon: Some(now), digest_sent: None, services_sent: None, services_wait: false }
+        Self {
+            beacon: Some(now),
+            digest_sent: None,
+            services_sent: None,
+            services_wait: false,
+            standbys: BTreeMap::new(),
+        }
     }
 
     /// True if a service map may be sent now; otherwise one waits.
@@ -82,6 +95,13 @@ impl MgrWatch {
 
     fn is_silent(&self, now: Mono) -> bool {
         self.beacon.is_some_and(|t| now.since(t) > BEACON_GRACE)
+    }
+
+    /// Those of `standbys` that are silent for longer than the grace. One that is met for the first time has it whole.
+    fn silent_standbys(&mut self, standbys: &BTreeMap<u64, MgrStandbyInfo>, now: Mono) -> Vec<u64> {
+        self.standbys.retain(|gid, _| standbys.contains_key(gid));
+        let late = |gid: &&u64| now.since(*self.standbys.entry(**gid).or_insert(now)) > BEACON_GRACE;
+        standbys.keys().filter(late).copied().collect()
     }
 
     fn forget(&mut self) {
@@ -275,8 +295,11 @@ impl MonCore {
             tracing::warn!("mon: ignoring a beacon of manager {}: the built-in one is active", self.who(c));
             return;
         }
+        self.end_earlier_instance(&m);
         let map = self.pending.mgrmap(&self.state).clone();
         let mut next = MgrMap { ..map.clone() };
+        // An earlier instance of this daemon that waited as a standby is gone.
+        next.standbys.retain(|gid, s| s.name != m.name || *gid == m.gid);
         if map.active_gid == m.gid || map.active_gid == 0 {
             self.state.separate_mgr_mut().set_metadata(m.metadata);
         }
@@ -291,7 +314,7 @@ impl MonCore {
             next.client_names = m.client_names;
             next.available_modules = m.modules;
             self.mgr_watch.heard(self.now.mono);
-        } else if map.active_gid == 0 || (map.active_name == m.name && !m.available) {
+        } else if map.active_gid == 0 {
             // It tells its commands once it is available.
             self.state.separate_mgr_mut().begins();
             next.active_gid = m.gid;
@@ -317,6 +340,7 @@ impl MonCore {
                 mgr_features: m.mgr_features,
                 ..MgrStandbyInfo::default()
             };
+            self.mgr_watch.standbys.insert(m.gid, self.now.mono);
             next.standbys.insert(m.gid, info);
         }
         if next != map {
@@ -324,16 +348,37 @@ impl MonCore {
         }
     }
 
-    /// Sends the line on PGs and space that Ceph's manager logs every two seconds. Subscribers of the log at that
-    /// level get it; it is not stored.
+    /// Ends the role of the active manager if the beacon is of a process that took its place under the same name.
+    fn end_earlier_instance(&mut self, m: &MMgrBeacon) {
+        let is_another = m.gid != self.pending.mgrmap(&self.state).active_gid;
+        if is_another && m.name == self.pending.mgrmap(&self.state).active_name && !m.available {
+            self.pending.end_manager(&self.state, self.now.wall);
+            let line = format!("Active manager daemon {} restarted", m.name);
+            self.pending.log(&self.state, self.now, Prio::INFO, "cluster", line);
+        }
+    }
+
+    /// Sends the line on PGs and space that Ceph's manager logs every two seconds, and those about commands that only
+    /// read. Subscribers of the log at that level get them; they are not stored.
     pub(super) fn tick_pgmap_line(&mut self) {
-        let who: Vec<ConnKey> =
-            self.sessions.iter().filter(|(_, s)| s.sub("log-debug").is_some()).map(|(c, _)| *c).collect();
-        if who.is_empty() || self.state.options.external_mgr {
+        let reads = self.refusals.reads.take();
+        self.refusals.reads.are_followed = self.sessions.values().any(|s| s.sub("log-debug").is_some());
+        if !self.refusals.reads.are_followed {
             return;
         }
+        let mut lines = reads;
+        if !self.state.options.external_mgr {
+            lines.push(self.pgmap_line());
+        }
+        if !lines.is_empty() {
+            self.state.skip_log_line();
+            self.publish_log(&lines);
+        }
+    }
+
+    fn pgmap_line(&self) -> LogEntry {
         let (stats, mgr) = (&self.state.mgr.stats, &self.state.mgrmap);
-        let line = LogEntry {
+        LogEntry {
             name: base::AuthName { kind: EntityKind::MGR, id: mgr.active_name.clone() },
             rank: base::EntityName::new(EntityKind::MGR, mgr.active_gid as i64),
             addrs: mgr.active_addrs.clone(),
@@ -347,14 +392,31 @@ impl MonCore {
             )
             .into(),
             channel: "cluster".to_owned(),
-        };
-        self.state.skip_log_line();
-        self.publish_log(&[line]);
+        }
     }
 
-    /// Drops a separate manager that fell silent, and sends digests.
+    /// Records the clients that the built-in role has of its own in the manager map, as Ceph's manager reports its
+    /// own. The next holder of the role blocklists them.
+    fn record_own_clients(&mut self) {
+        let name = &self.state.mgrmap.active_name;
+        let own = self.state.sessions.values().filter(|s| s.name.kind == EntityKind::MGR && s.name.id == *name);
+        let mut clients: Vec<AddrVec> = own.map(|s| s.addrs.clone()).filter(|a| !a.0.is_empty()).collect();
+        clients.sort();
+        clients.dedup();
+        clients.truncate(MAX_OWN_CLIENTS);
+        if clients != self.pending.mgrmap(&self.state).clients {
+            let m = self.pending.mgrmap_mut(&self.state);
+            m.client_names = vec![OWN_CLIENT.to_owned(); clients.len()];
+            m.clients = clients;
+        }
+    }
+
+    /// Drops a separate manager that fell silent, and sends digests. Keeps the list of the built-in role's clients.
     pub(super) fn tick_mgr(&mut self) {
         if !self.state.options.external_mgr {
+            if !self.writer.is_busy() {
+                self.record_own_clients();
+            }
             return;
         }
         let now = self.now.mono;
@@ -363,15 +425,13 @@ impl MonCore {
             self.state.mgr_mut().stats.drop_digest();
             self.state.separate_mgr_mut().is_gone();
             let name = self.state.mgrmap.active_name.clone();
-            let wall = self.now.wall;
-            let next = self.pending.mgrmap_mut(&self.state);
-            next.active_gid = 0;
-            next.available = false;
-            next.active_name = String::new();
-            next.active_addrs = base::AddrVec::default();
-            next.active_change = wall;
+            self.pending.end_manager(&self.state, self.now.wall);
             let line = format!("Manager daemon {name} is unresponsive");
             self.pending.log(&self.state, self.now, Prio::WARN, "cluster", line);
+        }
+        let silent = self.mgr_watch.silent_standbys(&self.state.mgrmap.standbys, now);
+        if !silent.is_empty() {
+            self.pending.mgrmap_mut(&self.state).standbys.retain(|gid, _| !silent.contains(gid));
         }
         if self.mgr_watch.takes_digest(now) {
             let subscribers: Vec<ConnKey> =

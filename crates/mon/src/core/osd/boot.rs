@@ -126,6 +126,12 @@ impl MonCore {
         if map.require_osd_release < release::NAUTILUS {
             return Err("the cluster's require_osd_release is too old".into());
         }
+        if !Features(m.osd_features).serves_release(map.require_osd_release) {
+            let required = release::name(map.require_osd_release);
+            return Err(format!(
+                "the cluster requires OSDs of {required} ('osd require-osd-release'), and it is older"
+            ));
+        }
         if addrs.msgr2().is_none_or(|a| a.sock.is_none_or(|s| s.ip().is_unspecified() || s.port() == 0)) {
             return Err(format!("its address {addrs} cannot be dialled"));
         }

@@ -282,6 +282,8 @@ impl MonCore {
             let name = self.state.mon_name.clone();
             // A number that no client has, because it is below the first batch.
             let gid = crate::core::session::global_id::FIRST - 1;
+            // What the role's former holder still does must not reach the OSDs beside this one.
+            self.pending.end_clients(&self.state, now.wall);
             let m = self.pending.mgrmap_mut(&self.state);
             m.active_addrs = addrs;
             m.active_gid = gid;
@@ -295,6 +297,7 @@ impl MonCore {
             return;
         }
         if self.state.mgrmap.active_gid == crate::core::session::global_id::FIRST - 1 {
+            self.pending.end_clients(&self.state, now.wall);
             *self.pending.mgrmap_mut(&self.state) =
                 MgrMap { epoch: self.state.mgrmap.epoch.next(), ..MgrMap::default() };
         }

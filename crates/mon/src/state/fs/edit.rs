@@ -1,9 +1,7 @@
 //! A change of the FSMap with its side effects: blocklisting in the OSD map, lines of the log, metadata.
 
-use base::addr::AddrKind;
 use base::planted::{Bug, acts};
-use base::{AddrVec, EntityAddr, Epoch, Now, Utime};
-use cluster::osdmap::AddrKey;
+use base::{AddrVec, Epoch, Now, Utime};
 use wire::types::{FsMap, mds_state};
 
 use super::map;
@@ -44,13 +42,9 @@ impl FsEdit<'_> {
     /// Blocklists addresses at the OSDs, and returns the OSD map epoch from which this holds.
     pub(crate) fn fence(&mut self, addrs: &AddrVec) -> Epoch {
         let until = self.now.wall.plus(self.state.options.mds.blocklist);
-        let inc = self.pending.inc_mut(self.state);
-        for a in addrs.0.iter().filter(|_| !acts(Bug::MdsWithoutFence)) {
-            let key = AddrKey(EntityAddr { kind: AddrKind::ANY, ..*a });
-            inc.old_blocklist.retain(|k| *k != key);
-            inc.new_blocklist.insert(key, until);
-        }
-        inc.epoch
+        let none = AddrVec::default();
+        let addrs = if acts(Bug::MdsWithoutFence) { &none } else { addrs };
+        self.pending.fence(self.state, addrs, until)
     }
 
     /// Removes a daemon from the map. A daemon with a rank is blocklisted at the OSDs first, so that it cannot write

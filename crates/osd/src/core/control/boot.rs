@@ -134,7 +134,7 @@ impl Control {
             boot_epoch: self.boot.epoch,
             hb_front_addrs: self.id.addrs.hb_front.clone(),
             metadata: self.id.metadata.clone(),
-            osd_features: Features::PACIFIC.0 | self.id.peer_features.bits(),
+            osd_features: Features::PACIFIC.0 | Features::OSD_RELEASES.0 | self.id.peer_features.bits(),
         };
         self.mon.send_now(&boot);
     }

@@ -59,8 +59,8 @@ fn object_store(state: &ClusterState, osd: OsdId) -> Option<&str> {
     state.osds.metadata.get(&osd)?.get("osd_objectstore").map(String::as_str)
 }
 
-/// Refuses an OSD of this program whose metadata names no erasure-code plugins: it cannot store shards. Ceph's OSDs
-/// can.
+/// Refuses an OSD of this program whose metadata names no erasure-code plugins: it is of a build that cannot store
+/// shards, and names its store. Ceph's OSDs can.
 pub(in crate::command) fn check_osd(state: &ClusterState, osd: OsdId) -> Res<()> {
     let knows = state.osds.metadata.get(&osd).is_some_and(|m| m.contains_key("erasure_code_plugins"));
     if object_store(state, osd) != Some("belemnite") || knows {
