@@ -1,7 +1,8 @@
 //! A store whose newest transactions a power cut may take back, for the tests.
 
-use base::Eversion;
+use base::{Eversion, HObject, SnapId};
 use bytes::Bytes;
+use pg::object::{OI_ATTR, SS_ATTR, SnapSet};
 use std::collections::{BTreeSet, VecDeque};
 use store::api::OmapPage;
 use store::mem::MemStore;
@@ -38,6 +39,35 @@ pub struct Disk {
     pub largest: Option<Transaction>,
     /// Nothing becomes durable.
     pub stalled: bool,
+    /// Most operations and attributes in a transaction without log entries and info, such as a part of a push.
+    pub step: usize,
+    /// Such transactions that were too large.
+    pub divided: usize,
+    /// A head that always has clones, and the number of states of the disk that had it as an object without them.
+    pub watched: Option<(Cid, HObject)>,
+    pub torn: usize,
+}
+
+/// Operations and attributes of a transaction, if it has neither log entries nor info.
+fn step(t: &Transaction) -> Option<usize> {
+    let other = |o: &Op| matches!(o, Op::LogAppend { .. } | Op::PgInfo { .. } | Op::MakeCollection { .. });
+    let cost = |o: &Op| if let Op::SetAttrs { attrs, .. } = o { attrs.len() } else { 1 };
+    (!t.ops.iter().any(other)).then(|| t.ops.iter().map(cost).sum())
+}
+
+/// True if a head has object info, but lacks its snapset or a clone.
+fn is_torn(s: &mut MemStore, cid: Cid, head: &HObject) -> bool {
+    let (tag, of) = (Tag(u64::MAX - 3), Oid::new(head.clone()));
+    if !matches!(s.attr(tag, cid, &of, OI_ATTR), Ok(Some(_))) {
+        return false;
+    }
+    let Ok(Some(snaps)) = s.attr(tag, cid, &of, SS_ATTR) else { return true };
+    let snaps = SnapSet::from_attr(&snaps).unwrap();
+    snaps.clones.is_empty()
+        || snaps.clones.iter().any(|c| {
+            let clone = Oid::new(head.at_snap(SnapId(c.id)));
+            !matches!(s.attr(tag, cid, &clone, OI_ATTR), Ok(Some(_)))
+        })
 }
 
 /// True for a part of a pushed object: it writes data and has no log entry.
@@ -80,6 +110,10 @@ impl Disk {
             short: false,
             largest: None,
             stalled: false,
+            step: usize::MAX,
+            divided: 0,
+            watched: None,
+            torn: 0,
         }
     }
 
@@ -100,6 +134,9 @@ impl Disk {
             let Some((tag, t)) = self.pending.pop_front() else { return };
             self.safe.submit(tag, t);
             while self.safe.poll_event().is_some() {}
+            if let Some((cid, head)) = &self.watched {
+                self.torn += usize::from(is_torn(&mut self.safe, *cid, head));
+            }
             self.events.push_back(Event::Durable(tag, Ok(())));
         }
     }
@@ -185,6 +222,10 @@ impl ObjectStore for Disk {
     fn prepare(&mut self, t: Tag, txn: &Transaction) -> Read<()> {
         if txn.ops.len() > self.frame {
             return Err(ReadError::Io { what: format!("{} operations", txn.ops.len()), errno: base::errno::E2BIG });
+        }
+        if let Some(n) = step(txn).filter(|n| *n > self.step) {
+            self.divided += 1;
+            return Err(ReadError::Io { what: format!("{n} steps"), errno: base::errno::E2BIG });
         }
         let metadata: usize = txn.ops.iter().map(metadata).sum();
         if metadata > self.metadata {

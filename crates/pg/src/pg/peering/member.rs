@@ -361,7 +361,8 @@ impl Pg {
         let mut all = Vec::with_capacity(ops.len() + 2);
         if n == 0 {
             let tag = self.tag(id);
-            for oid in self.family(id, head, store)? {
+            // The head goes first: what a power cut leaves of a removal in several transactions is nobody's object.
+            for oid in self.family(id, head, store)?.into_iter().rev() {
                 let snapset = match store.attr(tag, self.env.cid(), &oid, SS_ATTR) {
                     // An unreadable snapset may be the reason for this push.
                     Err(ReadError::Io { .. }) => None,

@@ -538,14 +538,16 @@ pub(in crate::pg) struct AttrPage {
     pub bytes: usize,
     /// Further attributes follow that of this name (`None`: of no name). Otherwise these are the last ones.
     pub more: Option<Option<Bytes>>,
-    /// Object info and snapset.
+    /// Snapset and object info, in this order.
     pub own: Vec<(Bytes, Bytes)>,
 }
 
 impl AttrPage {
     /// The attributes after that of name `from`, up to `max` bytes; `first`: at least one.
     pub(in crate::pg) fn new(all: Vec<(Bytes, Bytes)>, from: Option<&Bytes>, max: usize, first: bool) -> Self {
-        let (own, mut rest): (Vec<_>, Vec<_>) = all.into_iter().partition(|(k, _)| k == OI_ATTR || k == SS_ATTR);
+        let (mut own, mut rest): (Vec<_>, Vec<_>) = all.into_iter().partition(|(k, _)| k == OI_ATTR || k == SS_ATTR);
+        // The receiver may set attributes one by one. An object with info is complete, so the info comes last.
+        own.sort_unstable_by_key(|(k, _)| k == OI_ATTR);
         rest.retain(|(k, _)| from.is_none_or(|f| k > f));
         rest.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         let mut page = Self { own, ..Self::default() };
