@@ -19,7 +19,7 @@
 //! Tests: `src/reserve/tests.rs` (`random_claims_keep_the_invariants`).
 
 use crate::keep::{Division, Keep, LogConfig};
-use crate::limits::{BACKFILL_RANGE, OBJECT_CONTEXTS_MAX};
+use crate::limits::{BACKFILL_RANGE, DELETE_BATCH, OBJECT_CONTEXTS_MAX};
 use crate::moving::staging_cid;
 use crate::unreached::unreached;
 use base::SpgId;
@@ -29,6 +29,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use store::Cid;
+use store::removal::Bounds;
 
 /// Settings of operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,6 +222,8 @@ pub struct Reserver {
     division: Division,
     /// Objects per backfill range, and cached object contexts per PG.
     sizes: [AtomicU32; 2],
+    /// Bounds of a step of a PG's removal: objects, bytes of data, omap keys.
+    removal: [AtomicU64; 3],
 }
 
 impl Default for Reserver {
@@ -249,7 +252,9 @@ impl Reserver {
             backfill_retry: AtomicU64::new(0),
             division: Division::default(),
             sizes: [AtomicU32::new(BACKFILL_RANGE as u32), AtomicU32::new(OBJECT_CONTEXTS_MAX as u32)],
+            removal: Default::default(),
         };
+        r.set_removal(&Bounds { objects: DELETE_BATCH, ..Bounds::default() });
         r.set(c);
         r.set_log(&LogConfig::default());
         r
@@ -280,6 +285,21 @@ impl Reserver {
     #[must_use]
     pub(crate) fn contexts(&self) -> usize {
         self.sizes[1].load(Ordering::Relaxed) as usize
+    }
+
+    /// Sets the bounds of a step of a PG's removal (default: [`DELETE_BATCH`] objects, and [`Bounds::default`] for the
+    /// rest).
+    pub fn set_removal(&self, b: &Bounds) {
+        for (to, n) in self.removal.iter().zip([b.objects as u64, b.data, b.keys as u64]) {
+            to.store(n, Ordering::Relaxed);
+        }
+    }
+
+    /// Bounds of a step of a PG's removal.
+    #[must_use]
+    pub(crate) fn removal(&self) -> Bounds {
+        let [objects, data, keys] = [0, 1, 2].map(|i| self.removal[i].load(Ordering::Relaxed));
+        Bounds { objects: objects as usize, data, keys: keys as usize }
     }
 
     /// Length of each PG's log.

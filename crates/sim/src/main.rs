@@ -89,6 +89,10 @@ struct RunArgs {
     /// Clients ask for each map that they need, as librados does, and get no others from the monitor.
     #[arg(long)]
     once: bool,
+    /// Whether the OSDs remove PGs in the smallest steps, instead of the seed's choice. Entries of a list that do not say
+    /// so do not: they keep their histories.
+    #[arg(long)]
+    pieces: Option<bool>,
     /// Number of objects, instead of the seed's.
     #[arg(long)]
     objects: Option<usize>,
@@ -219,6 +223,9 @@ fn replay(a: &Args, o: &Options) -> String {
     if a.run.once {
         s += " --once";
     }
+    if let Some(pieces) = a.run.pieces {
+        s += &format!(" --pieces {pieces}");
+    }
     if let Some(n) = a.run.objects {
         s += &format!(" --objects {n}");
     }
@@ -283,6 +290,7 @@ fn one(a: &Args, seed: u64) -> (Report, Duration) {
         o.watchful();
     }
     o.rough.once = a.run.once;
+    o.rough.pieces = a.run.pieces.unwrap_or(o.rough.pieces);
     // Seeds that were found before several monitors and compression were drawn have one monitor, and none.
     let one = a.run.plain || matches!(a.run.ec, Some(Shape::Any | Shape::Coded(..)));
     o.monitors(a.run.mons.or(one.then_some(1)));
@@ -320,7 +328,8 @@ fn listed(path: &Path) -> Result<Vec<Draw>, String> {
     let with_options = |r: regressions::Regression| {
         let seed = r.seed.to_string();
         let words = ["sim", "--seeds", &seed].into_iter().chain(r.args.split_whitespace());
-        let a = Args::try_parse_from(words).map_err(|e| format!("seed {seed}: {e}"))?;
+        let mut a = Args::try_parse_from(words).map_err(|e| format!("seed {seed}: {e}"))?;
+        a.run.pieces.get_or_insert(false);
         kinds(a.run.only.as_deref().unwrap_or_default())?;
         Ok(Draw { seed: r.seed, args: Arc::new(a), found: Some(r.found) })
     };

@@ -44,6 +44,8 @@ pub struct Rough {
     pub many: bool,
     /// Time for which a client is cut off, after all faults have ended; 0: none.
     pub sleeps: Time,
+    /// True if the OSDs remove PGs in the smallest steps, so that restarts leave parts of objects.
+    pub pieces: bool,
     /// True if clients ask for each map that they need, as librados does, and get no others from the monitor. No seed
     /// draws it.
     pub once: bool,
@@ -65,6 +67,7 @@ impl Rough {
             // A slow OSD would not end the writes in time.
             many: one_in(0x6d61_6e79_0000, 20) && !small && !coded && charge == 0,
             sleeps: if one_in(0x736c_6565_7073, 16) { HOUR << (seed % 2) } else { 0 },
+            pieces: one_in(0x7069_6563_6573, 4),
             once: false,
         }
     }

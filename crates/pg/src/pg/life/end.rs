@@ -2,7 +2,7 @@
 
 use crate::effect::Effect;
 use crate::exec::Stop;
-use crate::limits::{DELETE_BATCH, DELETE_BATCH_COST};
+use crate::limits::DELETE_BATCH_COST;
 use crate::object::OI_ATTR;
 use crate::pace::Class;
 use crate::pg::journal::action::Action;
@@ -17,7 +17,7 @@ use crate::pg::{Pg, State, Turn};
 use base::errno::ENOENT;
 use base::{Eversion, SnapId};
 use bytes::Bytes;
-use store::removal::{self, Bounds};
+use store::removal;
 use store::{Oid, Op, Transaction};
 
 /// Takes the object info from what the last operation of a step leaves in part: a large object, or the head of a family
@@ -62,19 +62,17 @@ impl Pg {
 
     pub(in crate::pg) fn run_delete(&mut self, id: u64, turn: &mut Turn<'_>) -> Verdict {
         let tag = self.tag(id);
-        let found =
-            match removal::step(turn.store, tag, self.env.cid(), Bounds { objects: DELETE_BATCH, ..Bounds::default() })
-            {
-                Ok(v) => v,
-                Err(e) => match Stop::from(e) {
-                    Stop::Wait => return Verdict::Park(Stage::Reading),
-                    Stop::Errno(ENOENT) => Vec::new(),
-                    Stop::Errno(errno) => {
-                        self.fail(errno, turn.out);
-                        return Verdict::Done;
-                    }
-                },
-            };
+        let found = match removal::step(turn.store, tag, self.env.cid(), self.env.reserver().removal()) {
+            Ok(v) => v,
+            Err(e) => match Stop::from(e) {
+                Stop::Wait => return Verdict::Park(Stage::Reading),
+                Stop::Errno(ENOENT) => Vec::new(),
+                Stop::Errno(errno) => {
+                    self.fail(errno, turn.out);
+                    return Verdict::Done;
+                }
+            },
+        };
         if found.is_empty() {
             self.journal.drop_info();
             let txn = Transaction { ops: vec![Op::RemoveCollection { cid: self.env.cid() }] };

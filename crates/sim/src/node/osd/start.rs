@@ -179,6 +179,9 @@ impl OsdNode {
             pg::keep::LogConfig { target: 0, min: n_log, max: n_log, dups: n_log, trim_min: 10, ..Default::default() };
         reserver.set_log(&short);
         reserver.set_sizes(cx.options.osd.sizes.0, cx.options.osd.sizes.1);
+        if cx.options.rough.pieces {
+            reserver.set_removal(&store::removal::Bounds { objects: 2, data: 64 << 10, keys: 100 });
+        }
         let mut reactors = Vec::new();
         for (i, mut store) in stores.into_iter().enumerate() {
             let places =
