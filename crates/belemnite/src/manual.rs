@@ -72,10 +72,10 @@ fn write_pages(dir: &Path) -> Result<(), Error> {
 mod tests {
     use super::*;
 
-    /// Paths of all commands, as in `belemnite-osd-add`.
+    /// Paths of all commands that users call, as in `belemnite-osd-add`.
     fn paths(c: &clap::Command, before: &str, out: &mut Vec<String>) {
         let path = if before.is_empty() { c.get_name().to_owned() } else { format!("{before}-{}", c.get_name()) };
-        c.get_subcommands().for_each(|s| paths(s, &path, out));
+        c.get_subcommands().filter(|s| !s.is_hide_set()).for_each(|s| paths(s, &path, out));
         out.push(path);
     }
 
