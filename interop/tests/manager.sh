@@ -51,4 +51,6 @@ closed() { ! curl -s --max-time 2 "http://127.0.0.1:$((PORT + 400))/metrics" >/d
 wait_for 10 closed
 expect "balancer" "$(ceph balancer status | jq -r '.active, .mode' | paste -sd,)" true,upmap
 ceph balancer eval | grep -q 'lower is better'
-ceph osd test-reweight-by-pg 2>&1 | grep -q oload || ceph osd test-reweight-by-pg 2>&1 | grep -q 'Refusing to reweight'
+# Refused until the PGs have reported to the new manager.
+tried() { ceph osd test-reweight-by-pg 2>&1 | grep -q oload; }
+wait_for 30 tried
