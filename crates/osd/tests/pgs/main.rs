@@ -218,28 +218,15 @@ fn questions_are_repeated_when_the_session_is_reset() {
     let (now, mut store, mut pgs) = (at(0), MemStore::new(), empty(me));
     pgs.handle_maps(&[map], maps.feed(), now, &mut store);
 
-    let notify = |epoch: u32| {
-        let b = Body::Notify { info: Box::new(PgInfo::default()), absent: false, grants: Vec::new() };
-        let (body, data) = b.encode();
-        Box::new(MPgPeer {
-            spg: pg.into(),
-            from: base::ShardId::NONE,
-            epoch: Epoch(epoch),
-            up_from: Epoch(2),
-            body,
-            data,
-            sums: None,
-        })
-    };
     let asks = |all: Vec<(OsdId, Body)>| all == [(other, Body::Query)];
-    pgs.handle_peer(other, notify(4), now, &mut store);
+    pgs.handle_peer(other, notify(pg, 4, 2), now, &mut store);
     assert!(asks(said(&mut pgs)));
     pgs.peer_reset(me, now, &mut store);
     assert!(said(&mut pgs).is_empty(), "somebody else's session");
     pgs.peer_reset(other, now, &mut store);
     assert!(asks(said(&mut pgs)));
 
-    pgs.handle_peer(other, notify(5), now, &mut store);
+    pgs.handle_peer(other, notify(pg, 5, 2), now, &mut store);
     assert_eq!(pgs.iter().count(), 1);
     said(&mut pgs);
     pgs.peer_reset(other, now, &mut store);
