@@ -21,6 +21,7 @@ pub mod size;
 pub mod sizes;
 pub mod summed;
 pub mod time;
+mod unreached;
 
 pub use addr::{AddrKind, AddrVec, EntityAddr};
 pub use features::{FeatureWords, Newer};
@@ -30,3 +31,4 @@ pub use pgtable::PgTable;
 pub use prefetch::{prefetch, prefetch_all};
 pub use summed::{SUMMED_MIN, Summed};
 pub use time::{Mono, Now, Utime};
+pub use unreached::unreached;

@@ -13,4 +13,3 @@ pub mod host;
 pub mod json;
 pub mod metrics;
 pub mod state;
-mod unreached;

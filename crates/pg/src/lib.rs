@@ -42,7 +42,6 @@ pub mod scrub;
 mod shards;
 pub mod stats;
 mod sweep;
-mod unreached;
 pub mod watch;
 
 pub use cls::Room;

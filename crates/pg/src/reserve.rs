@@ -21,8 +21,8 @@
 use crate::keep::{Division, Keep, LogConfig};
 use crate::limits::{BACKFILL_RANGE, DELETE_BATCH, OBJECT_CONTEXTS_MAX};
 use crate::moving::staging_cid;
-use crate::unreached::unreached;
 use base::SpgId;
+use base::unreached;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

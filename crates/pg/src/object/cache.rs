@@ -7,8 +7,8 @@
 //! Tests: `tests/model.rs` (1), below (2).
 
 use super::{ObjectInfo, SnapSet};
-use crate::unreached::unreached;
 use base::HObject;
+use base::unreached;
 use bytes::Bytes;
 use hashbrown::HashTable;
 use rustc_hash::FxBuildHasher;

@@ -20,7 +20,7 @@ use wire::{Message, WireMessage};
 
 use crate::core::MonCore;
 use crate::state::ConnKey;
-use crate::unreached::unreached;
+use base::unreached;
 
 /// Most units of work in a turn; the last message may exceed it. A unit is some 0.1 ms.
 pub const WORK_A_TURN: u64 = 256;

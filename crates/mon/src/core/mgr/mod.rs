@@ -19,8 +19,8 @@ use super::session::Session;
 use super::session::rights::AtManager;
 use crate::state::ConnKey;
 use crate::state::log::{LogEntry, Prio};
-use crate::unreached::unreached;
 use ::mgr::manager::{Daemon, Reporter};
+use base::unreached;
 
 /// Longest name of a service or daemon, in bytes.
 const MAX_SERVICE_NAME: usize = 1024;

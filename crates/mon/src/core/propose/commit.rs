@@ -23,7 +23,7 @@ use super::batch::Parts;
 use super::waiter::Waiter;
 use crate::core::{Effect, MonCore};
 use crate::state::records::{Bounds, key, value};
-use crate::unreached::unreached;
+use base::unreached;
 
 /// The transactions of a proposal, and their progress.
 pub(in crate::core) struct Attempt {

@@ -26,7 +26,7 @@ use crate::core::session::rights::Topic;
 use crate::state::ConnKey;
 use crate::state::config::{Subject, options_for};
 use crate::state::log::Prio;
-use crate::unreached::unreached;
+use base::unreached;
 
 /// Most bytes of maps in an OSD_MAP message; a single larger map is sent alone.
 pub(in crate::core) const MAP_MESSAGE_BYTES: usize = 10 << 20;

@@ -16,7 +16,7 @@ use crate::core::start::load::{self, Loaded};
 use crate::state::log::Prio;
 use crate::state::options::MonOptions;
 use crate::state::{ClusterState, ConnKey};
-use crate::unreached::unreached;
+use base::unreached;
 
 /// Most reads of the state, if commits happen in between.
 const TRIES: u32 = 8;

@@ -8,7 +8,7 @@
 //! `map.epoch` is that of the map under construction. A changed file system or standby takes it as its own epoch, by
 //! which daemons and clients see that their part is new.
 
-use crate::unreached::unreached;
+use base::unreached;
 use base::{Epoch, PoolId, Utime};
 use wire::types::{CompatSet, Filesystem, FsMap, INLINE_DATA, MdsInfo, MdsMap, MirrorInfo, fs_flag, mds_state};
 

@@ -14,9 +14,9 @@ use crate::pg::ops::work::Work;
 use crate::pg::peering::shards::outlives_any;
 use crate::pg::{Pg, State, Turn};
 use crate::shards::PeerId;
-use crate::unreached::unreached;
 use base::errno::EAGAIN;
 use base::planted::{Bug, acts};
+use base::unreached;
 use base::{Epoch, Now, OsdId};
 
 impl Pg {

@@ -20,10 +20,10 @@ use crate::map::MapView;
 use crate::peer::Body;
 use crate::pg::{Pg, State, Turn};
 use crate::shards::{PeerId, ShardSet};
-use crate::unreached::unreached;
 use base::OsdId;
 use base::errno::Errno;
 use base::planted::{Bug, acts};
+use base::unreached;
 
 impl Pg {
     /// Handles a failure of the whole store. All its PGs fail with it and the OSD leaves, so single copies are not

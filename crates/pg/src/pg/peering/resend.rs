@@ -13,7 +13,7 @@ use crate::pg::ops::work::RecoveryWork;
 use crate::pg::ops::work::Work;
 use crate::pg::peering::{Peers, Unacked};
 use crate::shards::PeerId;
-use crate::unreached::unreached;
+use base::unreached;
 use bytes::Bytes;
 
 /// Progress of sending unacknowledged writes again, [`RESEND_BYTES`] at a time.

@@ -28,7 +28,7 @@ use crate::pg::peering::pieces::is_long;
 use crate::pg::peering::{Apply, Member};
 use crate::pg::{Pg, State, Turn};
 use crate::shards::PeerId;
-use crate::unreached::unreached;
+use base::unreached;
 use base::{Eversion, Now, OsdId, Summed};
 use bytes::Bytes;
 use smallvec::SmallVec;

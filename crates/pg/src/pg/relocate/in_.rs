@@ -26,7 +26,7 @@ use crate::pg::ops::work::RelocateWork;
 use crate::pg::ops::work::Work;
 use crate::pg::relocate::out::postponable;
 use crate::pg::{Pg, PgConfig, State, Turn};
-use crate::unreached::unreached;
+use base::unreached;
 use std::collections::VecDeque;
 use store::{Cid, Op};
 

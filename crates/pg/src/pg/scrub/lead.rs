@@ -31,7 +31,7 @@ use crate::scrub::map::Family;
 use crate::scrub::message::{Answer, Ask, ScrubMsg};
 use crate::scrub::parity::Shape;
 use crate::shards::PeerId;
-use crate::unreached::unreached;
+use base::unreached;
 use base::{HObject, Now};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;

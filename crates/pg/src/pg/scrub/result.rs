@@ -13,7 +13,7 @@ use crate::scrub::message::{Ask, ScrubMsg};
 use crate::scrub::report::Findings;
 use crate::shards::PeerId;
 use crate::stats::StatSum;
-use crate::unreached::unreached;
+use base::unreached;
 use base::{Eversion, HObject, Now, PgId};
 use std::collections::BTreeMap;
 use std::time::Duration;
