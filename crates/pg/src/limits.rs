@@ -90,6 +90,8 @@ pub const APPLY_BYTES_MAX: usize = 1 << 30;
 pub const PULLS_MAX: usize = 8;
 /// Objects pushed at once per PG.
 pub const PUSHES_MAX: usize = 4;
+/// Lacked objects at which a step of recovery looks, to see whether they can be recovered.
+pub const RECOVERY_LOOKS_MAX: usize = 1024;
 /// Objects pushed at once by backfill to its targets.
 pub const BACKFILL_PUSHES_MAX: usize = 4;
 /// Most pushes of small objects that are completely sent and not acknowledged. [`PUSHES_MAX`] and

@@ -20,8 +20,13 @@ fn unfound(seed: u64) -> (Cluster, u64) {
 
 /// As [`unfound`]; `more` runs while only the OSD that will be gone is up.
 fn unfound_with(seed: u64, more: impl FnOnce(&mut Cluster)) -> (Cluster, u64) {
-    let mut c = Cluster::new(seed, 2, 2, 1, 4, 4);
+    unfound_on(Cluster::new(seed, 2, 2, 1, 4, 4), more)
+}
+
+/// As [`unfound_with`]; OSDs after the first two are down.
+fn unfound_on(mut c: Cluster, more: impl FnOnce(&mut Cluster)) -> (Cluster, u64) {
     c.contended = false;
+    (2..c.osds.len()).for_each(|n| c.crash(n as i32));
     // Recovery is by log.
     c.keep_log = (10_000, 10);
     if let Some(pg) = &mut c.osds[0].pg {
@@ -88,6 +93,80 @@ fn lost_objects_are_deleted_or_reverted_and_a_returning_copy_follows() {
         c.violations.clear();
         c.check();
     }
+}
+
+/// Writes so many objects that a walk through all of them in each step shows.
+const MANY: usize = 600;
+
+fn write_full() -> OsdOp {
+    OsdOp::with_extent(OpCode::WRITEFULL, 0, 2, Bytes::from_static(b"it"))
+}
+
+fn write_many(c: &mut Cluster, first: usize, number: usize) {
+    for n in first..first + number {
+        c.ask(0, 1, n, 0, vec![write_full()]);
+        c.run(20);
+    }
+}
+
+/// Neither an answer nor an operation costs more if a PG has many unfound objects. osd.2 has nothing, and says so of
+/// each object.
+#[test]
+fn an_unfound_object_is_looked_at_once() {
+    let (mut c, _) = unfound_on(Cluster::new(7, 3, 2, 1, 4, 4), |c| write_many(c, 100, MANY));
+    let unfound = |c: &Cluster| c.primary().unwrap().unfound_objects().len();
+    let all = unfound(&c);
+    assert!(all >= MANY, "{all}");
+    let before = c.primary().unwrap().recovery_looks();
+    assert!(before < 4 * all as u64, "{before} for {all} objects");
+    c.restart(2);
+    c.run(60_000);
+    assert_eq!(unfound(&c), all, "{}", c.describe(1));
+    let looks = c.primary().unwrap().recovery_looks();
+    assert!(looks < 8 * all as u64, "{looks} for {all} objects, {before} of them before");
+    let tids: Vec<u64> = (0..100).map(|n| c.ask(1, 1, 10_000 + n, 0, vec![write_full()])).collect();
+    c.run(10_000);
+    let answered = tids.iter().filter(|t| c.asked.answers.contains_key(t)).count();
+    assert_eq!(answered, tids.len(), "{}", c.describe(1));
+    assert!(c.primary().unwrap().recovery_looks() <= looks + 200, "{looks}");
+    c.heal();
+    c.settle();
+    c.check();
+}
+
+/// Half of the objects that the primary lacks are unfound, and the other copy lacks these as well. No pull of one of
+/// the others looks at all of them.
+#[test]
+fn objects_are_pulled_among_as_many_unfound_ones() {
+    let mut c = Cluster::new(8, 3, 3, 1, 4, 0);
+    (c.contended, c.load, c.keep_log) = (false, false, (10_000, 10));
+    for o in &mut c.osds {
+        o.pg.iter_mut().for_each(|pg| pg.keep_log(10_000, 10));
+    }
+    c.run(4_000);
+    c.settle();
+    c.crash(1);
+    c.run(26_000);
+    write_many(&mut c, 100, MANY / 2);
+    c.crash(2);
+    c.run(26_000);
+    write_many(&mut c, 100 + MANY / 2, MANY / 2);
+    let none = pg::reserve::RecoveryConfig { max_backfills: 0, ..Default::default() };
+    c.osds[0].reserver.set(&none);
+    c.restart(1);
+    c.run(20_000);
+    assert_eq!(c.osds[1].pg.as_ref().unwrap().missing(), MANY, "{}", c.describe(1));
+    c.crash(0);
+    c.run(26_000);
+    c.restart(2);
+    c.run(60_000);
+    let p = c.primary().unwrap();
+    assert_eq!((p.unfound_objects().len(), p.missing()), (MANY / 2, MANY / 2), "{}", c.describe(1));
+    let looks = p.recovery_looks();
+    assert!(looks < 8 * MANY as u64, "{looks} for {MANY} objects");
+    c.heal();
+    c.settle();
+    c.check();
 }
 
 /// A copy can't read its version of an unfound object: for the search it does not have one, and it stays a copy.

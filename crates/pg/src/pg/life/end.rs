@@ -97,6 +97,7 @@ impl Pg {
     pub(in crate::pg) fn handle_tick(&mut self, turn: &mut Turn<'_>) {
         self.check_lease_wait(turn);
         self.retry_peers(turn.now);
+        self.recovery.tick(turn.now);
         self.retry_later(turn);
         if self.mail.waits_for_lease() {
             self.retry_leases(turn);

@@ -432,6 +432,7 @@ impl Pg {
         m.activate = None;
         m.frame = (frame < u64::MAX).then_some(frame);
         m.missing = missing.into_iter().collect();
+        self.recovery.walk_anew();
         self.check_activated(turn);
     }
 

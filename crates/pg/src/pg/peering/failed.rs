@@ -187,7 +187,7 @@ impl Pg {
         tracing::error!(pg = %self.env.spg(), %from, errno = name, "a copy failed; the PG goes on without it");
         self.peers.known.remove(&from);
         self.ask_others();
-        self.recovery.ask_others_than(from);
+        self.recovery.ask_others_than(|o| o == from);
         self.life.drop_target(from);
         match self.life.state() {
             State::GetInfo | State::Down(_) | State::Inactive(_) if self.unservable().is_none() => {

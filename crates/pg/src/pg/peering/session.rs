@@ -518,6 +518,7 @@ impl Pg {
                     || p.told_stable < p.seq
                     || self.waits_without_failed()
                     || !r.pulls().is_empty()
+                    || r.lacks_unfound()
                     || !r.pushes().is_empty()
                     || self.ec.has_questions()
                     || self.scrub.asks()

@@ -18,7 +18,7 @@ use crate::pg::ops::plan::Stage;
 use crate::pg::recovery::reserve::Kind;
 use crate::pg::{Pg, State, Turn};
 use crate::shards::PeerId;
-use base::{Eversion, HObject};
+use base::{Eversion, HObject, Now};
 
 impl Pg {
     /// True if no member lacks an object and none is being backfilled.
@@ -61,6 +61,9 @@ impl Pg {
         if self.recovery.waiting.contains_key(&head) {
             self.recovery.pushed.push(head.clone());
         }
+        if self.recovery.damage.wanted.contains_key(&head) {
+            self.recovery.damage.unfound.push(head.clone());
+        }
         self.recovery.unfound.insert(head);
     }
 
@@ -83,9 +86,11 @@ impl Pg {
         if self.is_recovered() {
             self.unreserve();
             self.recovery.forced = 0;
+            self.recovery.walk_anew();
             return self.check_clean(turn);
         }
-        if self.is_stuck() || self.is_backfill_stuck() {
+        self.recovery.walks.begin_step();
+        if self.is_stuck(turn.now) || self.is_backfill_stuck() {
             return self.unreserve();
         }
         let by_log = !self.recovery.missing.is_empty() || lacking;
@@ -97,12 +102,8 @@ impl Pg {
             self.may_recover(if by_log { Kind::Recovery } else { Kind::Backfill }, turn.now)
         };
         if !self.recovery.missing.is_empty() {
-            if self.is_coded() {
-                self.start_rebuilds(may, turn);
-            } else {
-                self.start_pulls(may);
-            }
-            if !self.recovery.damage.wanted.is_empty() {
+            self.start_pulls(may, turn);
+            if !self.recovery.damage.unfound.is_empty() {
                 self.give_up(turn);
             }
         }
@@ -154,13 +155,12 @@ impl Pg {
     }
 
     /// True if all objects that are left to recover are unfound.
-    pub(super) fn is_stuck(&self) -> bool {
-        let (members, r) = (self.peers.members(), &self.recovery);
-        let gone = |(h, o): (&HObject, PeerId)| r.missing.contains_key(h) || r.damage.bars(h, o);
-        let mut lacked = members.iter().flat_map(|(o, m)| m.missing.keys().map(|h| (h, *o)));
-        let stuck = r.pushes.is_empty() && r.unfound.len() >= r.missing.len() && lacked.all(gone);
+    fn is_stuck(&mut self, now: Now) -> bool {
+        let r = &self.recovery;
         // Without missing objects, backfill may go on.
-        stuck && (!r.missing.is_empty() || members.values().any(|m| !m.missing.is_empty()))
+        let lacking = !r.missing.is_empty() || self.peers.members().values().any(|m| !m.missing.is_empty());
+        let busy = !r.pushes.is_empty() || r.unfound.len() < r.missing.len();
+        lacking && !busy && self.next_push(true, now).is_none() && !self.recovery.walks.has_more()
     }
 
     /// Runs the plans that waited for pushes which are done.

@@ -9,6 +9,7 @@
 //! - `urgent`: objects that clients wait for
 //! - `unreadable`: objects that this copy can't read
 //! - `unfound`: objects that no copy has
+//! - `walk`: the order of pulls and pushes
 
 pub(in crate::pg) mod backfill;
 mod by_log;
@@ -20,12 +21,13 @@ pub(in crate::pg) mod reserve;
 pub(in crate::pg) mod unfound;
 pub(in crate::pg) mod unreadable;
 pub(in crate::pg) mod urgent;
+mod walk;
 
 use crate::pg::ops::plan::Plan;
 use crate::pg::rest::{list, tree};
-use crate::pg::seldom::Seldom;
+use crate::pg::seldom::{Part, Seldom};
 use crate::shards::PeerId;
-use base::{Eversion, HObject, Mono};
+use base::{Eversion, HObject, Mono, Now};
 use pull::PullJob;
 use push::Pushing;
 use reserve::{Lent, Reservation};
@@ -33,6 +35,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use unfound::Lost;
 use unreadable::Damage;
 use urgent::Urgent;
+use walk::Walks;
 
 /// Missing objects of this copy, and the work to bring it and the other copies up to date.
 #[derive(Debug, Default)]
@@ -54,6 +57,7 @@ pub(in crate::pg) struct Recovery {
     /// Objects that are unreadable here.
     damage: Seldom<Damage>,
     unfound: BTreeSet<HObject>,
+    walks: Seldom<Walks>,
     /// Objects that clients wait for, in order.
     urgent: Seldom<Urgent>,
     /// Plans that wait for recovery, by object.
@@ -84,22 +88,54 @@ impl Recovery {
     /// Notes objects that this copy lacks, as they are stored.
     #[inline]
     pub(in crate::pg) fn lacks(&mut self, objects: impl IntoIterator<Item = (HObject, Eversion)>) {
-        self.missing.extend(objects);
+        for (head, need) in objects {
+            self.pull_again(&head);
+            self.missing.insert(head, need);
+        }
     }
 
     /// Notes that this copy has an object now, as it is stored.
     pub(in crate::pg) fn has(&mut self, head: &HObject) {
         self.missing.remove(head);
+        self.push_again(head);
     }
 
     /// Notes that this copy lacks no object, as it is stored.
     pub(in crate::pg) fn lacks_nothing(&mut self) {
         self.missing.clear();
+        self.walk_anew();
     }
 
     /// Sets the objects that this copy lacks, as they are stored.
     pub(in crate::pg) fn set_missing(&mut self, missing: BTreeMap<HObject, Eversion>) {
         self.missing = missing;
+        self.walk_anew();
+    }
+
+    /// Looks at all lacked objects again: any may be one that can be recovered now.
+    pub(in crate::pg) fn walk_anew(&mut self) {
+        if let Some(w) = self.walks.used() {
+            w.begin_anew();
+        }
+    }
+
+    /// Names an object that may be one to be pulled.
+    fn pull_again(&mut self, head: &HObject) {
+        if let Some(w) = self.walks.used() {
+            w.pulls.name(head, self.urgent.number(head));
+        }
+    }
+
+    /// Names the objects that could not be pulled in a step, but may be in the next one.
+    fn pull_later(&mut self, all: &[HObject]) {
+        all.iter().for_each(|h| self.pull_again(h));
+    }
+
+    /// Names an object that may be one to be pushed.
+    pub(in crate::pg) fn push_again(&mut self, head: &HObject) {
+        if let Some(w) = self.walks.used() {
+            w.pushes.name(head, self.urgent.number(head));
+        }
     }
 
     /// True if objects whose pushes are complete are to be handled.
@@ -122,10 +158,18 @@ impl Recovery {
         &self.pulls
     }
 
-    /// Asks other copies for the objects that are being pulled from a copy that failed.
-    pub(in crate::pg) fn ask_others_than(&mut self, failed: PeerId) {
-        for p in self.pulls.values_mut().filter(|p| p.source == Some(failed)) {
+    /// Asks other copies for the objects that are being pulled from copies that failed.
+    pub(in crate::pg) fn ask_others_than(&mut self, failed: impl Fn(PeerId) -> bool) {
+        let of = self.pulls.iter().filter(|(_, p)| p.source.is_some_and(&failed));
+        let all: Vec<HObject> = of.map(|(h, _)| h.clone()).collect();
+        all.iter().for_each(|h| self.ask_another(h));
+    }
+
+    /// Notes that the asked copy can't send an object.
+    fn ask_another(&mut self, head: &HObject) {
+        if let Some(p) = self.pulls.get_mut(head) {
             p.ask_another();
+            self.pull_again(head);
         }
     }
 
@@ -157,7 +201,9 @@ impl Recovery {
 
     /// Drops a push.
     pub(in crate::pg) fn drop_push(&mut self, id: u64) {
-        self.pushes.remove(&id);
+        if let Some(p) = self.pushes.remove(&id) {
+            self.push_again(&p.head);
+        }
     }
 
     /// The primary's reservation for recovery or backfill.
@@ -165,9 +211,17 @@ impl Recovery {
         &self.reservation
     }
 
-    /// Time of the reservation's next step, if it depends on time.
+    /// Time of the next step, if it depends on time.
     pub(in crate::pg) fn deadline(&self) -> Option<Mono> {
-        self.reservation.deadline()
+        let (reserved, more) = (self.reservation.deadline(), self.walks.deadline());
+        reserved.into_iter().chain(more).min()
+    }
+
+    /// The time of a step may have come.
+    pub(in crate::pg) fn tick(&mut self, now: Now) {
+        if let Some(w) = self.walks.used() {
+            w.tick(now);
+        }
     }
 
     /// True if this member reserves a place for its primary.
@@ -185,12 +239,18 @@ impl Recovery {
         self.unfound.contains(head)
     }
 
+    /// True if this copy lacks objects that no copy has.
+    pub(in crate::pg) fn lacks_unfound(&self) -> bool {
+        !self.unfound.is_empty()
+    }
+
     /// Looks for sources of objects anew: another copy has told what it has, and may have objects that no other has.
     pub(in crate::pg) fn search_again(&mut self, coded: bool) {
         for p in self.pulls.values_mut() {
             p.refused.clear();
         }
         self.unfound.clear();
+        self.walk_anew();
         if let Some(d) = self.damage.used().filter(|_| coded) {
             d.hopeless.clear();
         }
@@ -258,6 +318,12 @@ impl Recovery {
         self.damage.rest();
         self.reservation.rest();
         self.urgent.rest();
+        if self.urgent.is_empty()
+            && let Some(w) = self.walks.used()
+        {
+            w.forget_urgent();
+        }
+        self.walks.rest();
         tree(&mut self.pulls);
         tree(&mut self.pushes);
         tree(&mut self.waiting);

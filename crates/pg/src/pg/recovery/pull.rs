@@ -23,93 +23,89 @@ pub(in crate::pg) struct PullJob {
     active: Option<Active>,
 }
 
+/// The outcome of a step to pull an object.
+enum Pulled {
+    Started,
+    /// No copy has it.
+    Unfound,
+    /// The OSD recovers as many objects as it may.
+    NoPlace,
+}
+
 impl PullJob {
     /// Notes that the asked copy can't send the object.
-    pub(in crate::pg) fn ask_another(&mut self) {
+    pub(super) fn ask_another(&mut self) {
         self.refused.extend(self.source.take());
         self.active = None;
     }
 }
 
 impl Pg {
-    /// Rebuilds objects that this shard lacks from the other shards.
-    pub(super) fn start_rebuilds(&mut self, may: bool, turn: &mut Turn<'_>) {
-        let urgent = self.recovery.urgent.iter().filter(|h| self.recovery.missing.contains_key(*h)).cloned();
-        let order: Vec<HObject> = urgent
-            .chain(self.recovery.missing.keys().filter(|_| may).cloned())
-            .filter(|h| {
-                self.may_pull(h)
-                    && !self.recovery.unfound.contains(h)
-                    && self.recovery.pulls.get(h).is_none_or(|p| p.source.is_none())
-            })
-            .take(PULLS_MAX)
-            .collect();
-        let me = self.me();
-        for head in order {
-            let active = self.recovery.pulls.values().filter(|p| p.source.is_some()).count();
-            let Some(need) = self.recovery.missing.get(&head).copied().filter(|_| active < PULLS_MAX) else { continue };
-            if !self.can_rebuild(&head) {
-                tracing::warn!(pg = %self.env.spg(), object = %head, version = %need, "object is unfound: too few shards have it");
-                self.note_unfound(head);
-                continue;
-            }
-            let p = self.recovery.pulls.entry(head.clone()).or_default();
-            (p.need, p.source) = (need, Some(me));
-            if !self.start_push(me, head.clone(), None, turn) {
-                self.recovery.pulls.remove(&head);
-                return;
+    /// Pulls objects that this copy lacks, as many as limits allow. `may`: also those that no client waits for.
+    pub(super) fn start_pulls(&mut self, may: bool, turn: &mut Turn<'_>) {
+        let mut free = PULLS_MAX.saturating_sub(self.recovery.pulls.values().filter(|p| p.source.is_some()).count());
+        let mut later = Vec::new();
+        while free > 0
+            && let Some(head) = self.next_pull(may, &mut later, turn.now)
+        {
+            let pulled = if self.is_coded() { self.start_rebuild(head, turn) } else { self.start_pull(head) };
+            match pulled {
+                Pulled::Started => free -= 1,
+                Pulled::Unfound => {}
+                Pulled::NoPlace => break,
             }
         }
+        self.recovery.pull_later(&later);
     }
 
-    pub(super) fn start_pulls(&mut self, may: bool) {
-        let urgent = self.recovery.urgent.iter().filter(|h| self.recovery.missing.contains_key(*h)).cloned();
-        let order: Vec<HObject> = urgent
-            .chain(self.recovery.missing.keys().filter(|_| may).cloned())
-            .filter(|h| {
-                self.may_pull(h)
-                    && !self.recovery.unfound.contains(h)
-                    && self.recovery.pulls.get(h).is_none_or(|p| p.source.is_none())
-            })
-            .take(PULLS_MAX)
-            .collect();
-        for head in order {
-            let active = self.recovery.pulls.values().filter(|p| p.source.is_some()).count();
-            if active >= PULLS_MAX {
-                return;
-            }
-            let Some(need) = self.recovery.missing.get(&head).copied() else { continue };
-            let urgent = self.recovery.urgent.contains(&head);
-            let Some(place) = self.start_object(urgent) else { return };
-            let p = self.recovery.pulls.entry(head.clone()).or_default();
-            if p.source.is_some() {
-                continue;
-            }
-            p.need = need;
-            let refused = std::mem::take(&mut p.refused);
-            let given_up = self.recovery.lost.from.get(&head).copied();
-            let source = match given_up {
-                Some(o) => Some(o).filter(|o| !refused.contains(o)),
-                None => self.sources(&head, need).chain(self.last_resorts(&head)).find(|o| !refused.contains(o)),
-            };
-            // After a revert any version of that copy is accepted.
-            let need = if given_up.is_some() { Eversion::default() } else { need };
-            let Some(p) = self.recovery.pulls.get_mut(&head) else { continue };
-            p.refused = refused;
-            p.source = source;
-            p.active = place.filter(|_| source.is_some());
-            match source {
-                Some(o) => {
-                    self.env.meter().replication.pulls_out.add(1);
-                    self.send_to(o, &Body::Pull { head, need, urgent });
-                }
-                None => {
-                    self.recovery.lost.from.remove(&head);
-                    tracing::warn!(pg = %self.env.spg(), object = %head, version = %need, "object is unfound");
-                    self.note_unfound(head);
-                }
-            }
+    /// Rebuilds an object that this shard lacks from the other shards.
+    fn start_rebuild(&mut self, head: HObject, turn: &mut Turn<'_>) -> Pulled {
+        let me = self.me();
+        let need = self.recovery.missing.get(&head).copied().unwrap_or_default();
+        if !self.can_rebuild(&head) {
+            tracing::warn!(pg = %self.env.spg(), object = %head, version = %need, "object is unfound: too few shards have it");
+            self.note_unfound(head);
+            return Pulled::Unfound;
         }
+        let p = self.recovery.pulls.entry(head.clone()).or_default();
+        (p.need, p.source) = (need, Some(me));
+        if self.start_push(me, head.clone(), None, turn) {
+            return Pulled::Started;
+        }
+        self.recovery.pulls.remove(&head);
+        Pulled::NoPlace
+    }
+
+    /// Asks the best copy for an object that this one lacks.
+    fn start_pull(&mut self, head: HObject) -> Pulled {
+        let urgent = self.recovery.urgent.contains(&head);
+        let Some(place) = self.start_object(urgent) else { return Pulled::NoPlace };
+        let need = self.recovery.missing.get(&head).copied().unwrap_or_default();
+        let given_up = self.recovery.lost.from.get(&head).copied();
+        let refused = self.recovery.pulls.get_mut(&head).map(|p| std::mem::take(&mut p.refused)).unwrap_or_default();
+        let source = match given_up {
+            Some(o) => Some(o).filter(|o| !refused.contains(o)),
+            None => self.sources(&head, need).chain(self.last_resorts(&head)).find(|o| !refused.contains(o)),
+        };
+        let Some(o) = source else {
+            if given_up.is_some() {
+                self.recovery.lost.from.remove(&head);
+            }
+            tracing::warn!(pg = %self.env.spg(), object = %head, version = %need, "object is unfound");
+            // A part that was taken may still become durable.
+            if self.recovery.pulls.get(&head).is_some_and(|p| p.taken.is_none()) {
+                self.recovery.pulls.remove(&head);
+            }
+            self.note_unfound(head);
+            return Pulled::Unfound;
+        };
+        let p = self.recovery.pulls.entry(head.clone()).or_default();
+        (p.need, p.refused, p.source, p.active) = (need, refused, Some(o), place);
+        // After a revert any version of that copy is accepted.
+        let need = if given_up.is_some() { Eversion::default() } else { need };
+        self.env.meter().replication.pulls_out.add(1);
+        self.send_to(o, &Body::Pull { head, need, urgent });
+        Pulled::Started
     }
 
     /// Copies that have an object as of a log version: members, then strays.
@@ -144,14 +140,12 @@ impl Pg {
     }
 
     pub(in crate::pg) fn no_pull(&mut self, from: PeerId, head: &HObject) {
-        if let Some(p) = self.recovery.pulls.get_mut(head)
-            && p.source == Some(from)
-        {
-            p.refused.insert(from);
-            p.source = None;
-            p.active = None;
-            let need = p.need;
-            self.member_lacks(from, head, need);
+        let Some(need) = self.recovery.pulls.get(head).filter(|p| p.source == Some(from)).map(|p| p.need) else {
+            return;
+        };
+        self.recovery.ask_another(head);
+        if self.peers.members().get(&from).is_some_and(|m| m.backfill.is_none()) {
+            self.member_lacks(from, [(head.clone(), need)]);
         }
     }
 
@@ -159,11 +153,7 @@ impl Pg {
     pub(in crate::pg) fn check_sources(&mut self) {
         let Some(map) = self.maps.newest() else { return };
         self.peers.keep_up(|o| map.osds.is_up(o));
-        for p in self.recovery.pulls.values_mut() {
-            if p.source.is_some_and(|o| !map.osds.is_up(o.osd)) {
-                p.ask_another();
-            }
-        }
+        self.recovery.ask_others_than(|o| !map.osds.is_up(o.osd));
         self.ask_others();
     }
 

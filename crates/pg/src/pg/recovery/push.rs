@@ -22,7 +22,6 @@ use base::errno::{E2BIG, EIO, Errno};
 use base::unreached;
 use base::{Eversion, HObject, SnapId};
 use bytes::Bytes;
-use std::collections::BTreeSet;
 use store::{Cid, ObjectStore, Oid, Op, ReadError, Tag};
 use wire::{Features, Writer};
 
@@ -88,32 +87,12 @@ impl Pg {
     pub(super) fn start_pushes(&mut self, may: bool, turn: &mut Turn<'_>) {
         let sent = self.pushes_sent(None);
         let free = PUSHES_MAX.saturating_sub(self.recovery.pushes.len() - sent);
-        if free == 0 || sent >= PUSHES_SENT_MAX {
+        if sent >= PUSHES_SENT_MAX {
             return;
         }
-        let mut start = Vec::new();
-        let busy: BTreeSet<(PeerId, &HObject)> = self.recovery.pushes.values().map(|p| (p.to, &p.head)).collect();
-        for (o, m) in self.peers.members().iter() {
-            let urgent = self.recovery.urgent.iter().filter(|h| m.missing.contains_key(*h));
-            let all = urgent.chain(m.missing.keys().filter(|_| may));
-            let mut mine = Vec::new();
-            for h in all {
-                if mine.len() >= free {
-                    break;
-                }
-                if !self.recovery.missing.contains_key(h)
-                    && !self.recovery.damage.bars(h, *o)
-                    && !busy.contains(&(*o, h))
-                    && !mine.contains(&(*o, h.clone()))
-                {
-                    mine.push((*o, h.clone()));
-                }
-            }
-            start.extend(mine);
-        }
-        start.truncate(free);
-        for (o, h) in start {
-            if !self.start_push(o, h, None, turn) {
+        for _ in 0..free {
+            let Some((to, head)) = self.next_push(may, turn.now) else { return };
+            if !self.start_push(to, head, None, turn) {
                 return;
             }
         }
@@ -241,7 +220,7 @@ impl Pg {
             }
             Ok(None) => {
                 let (to, head) = (job.to, job.head.clone());
-                self.recovery.pushes.remove(&id);
+                self.recovery.drop_push(id);
                 self.send_to(to, &Body::NoPull { head });
                 Verdict::Done
             }
@@ -256,7 +235,7 @@ impl Pg {
     /// Handles the acknowledgement of the last part.
     fn push_done(&mut self, id: u64, job: &PushJob) {
         let (to, head) = (job.to, job.head.clone());
-        self.recovery.pushes.remove(&id);
+        self.recovery.drop_push(id);
         if job.need.is_none() {
             self.report.count_recovered_object();
             self.env.meter().replication.recovered.add(1);
@@ -293,7 +272,7 @@ impl Pg {
         if errno != E2BIG {
             tracing::error!(pg = %self.env.spg(), object = %head, errno, "object is unreadable here and can't be pushed");
         }
-        self.recovery.pushes.remove(&id);
+        self.recovery.drop_push(id);
         if job.need.is_some() {
             self.send_to(to, &Body::NoPull { head: head.clone() });
             // An object that backfill has not filled yet counts as absent anyway.
@@ -301,7 +280,7 @@ impl Pg {
             if filled && self.peers.is_member() && errno == EIO && !self.recovery.missing.contains_key(&head) {
                 // The primary pushes the object here when it has it.
                 let need = self.journal.info().last_update;
-                self.recovery.missing.insert(head.clone(), need);
+                self.recovery.lacks([(head.clone(), need)]);
                 self.start_work(Work::Recovery(RecoveryWork::Missing(head, Some(need))), None, turn);
             }
         } else if errno == E2BIG {

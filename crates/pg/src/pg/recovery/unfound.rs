@@ -365,20 +365,24 @@ impl Pg {
     fn note_loss(&mut self, head: &HObject, version: Eversion, elsewhere: Option<PeerId>) {
         self.plans.forget_context(head);
         self.peers.all_lack(head, version);
+        self.recovery.push_again(head);
         self.recovery.unfound.remove(head);
         self.recovery.pulls.remove(head);
         match elsewhere {
             Some(o) => {
-                self.recovery.missing.insert(head.clone(), version);
+                self.recovery.lacks([(head.clone(), version)]);
                 self.recovery.lost.from.insert(head.clone(), o);
             }
-            None => self.on_durable(Action::Recovery(RecoveryAction::Lost(self.life.generation(), head.clone()))),
+            None => {
+                self.recovery.pull_again(head);
+                self.on_durable(Action::Recovery(RecoveryAction::Lost(self.life.generation(), head.clone())));
+            }
         }
     }
 
     /// Handles the durability of the record: the local object is what the record says.
     pub(in crate::pg) fn lost_durable(&mut self, generation: u64, head: &HObject, turn: &mut Turn<'_>) {
-        self.recovery.missing.remove(head);
+        self.recovery.has(head);
         if generation == self.life.generation() && self.is_primary() {
             self.pulled(head, turn);
         }

@@ -36,6 +36,8 @@ const TOLD_MAX: usize = 16;
 pub(in crate::pg) struct Damage {
     /// Objects to be taken from other copies, each with the transaction that must be durable everywhere first.
     pub wanted: BTreeMap<HObject, u64>,
+    /// Those of them that turned out to be unfound, and are to be given up.
+    pub unfound: Vec<HObject>,
     /// Objects that no other copy can give.
     pub hopeless: BTreeSet<HObject>,
     /// Objects with a value that exceeds what the log of a member takes at once: the member lacks them until they are
@@ -52,10 +54,10 @@ impl Damage {
 
 impl Part for Damage {
     const EMPTY: &'static Self =
-        &Self { wanted: BTreeMap::new(), hopeless: BTreeSet::new(), too_large: BTreeSet::new() };
+        &Self { wanted: BTreeMap::new(), unfound: Vec::new(), hopeless: BTreeSet::new(), too_large: BTreeSet::new() };
 
     fn is_empty(&self) -> bool {
-        self.wanted.is_empty() && self.hopeless.is_empty() && self.too_large.is_empty()
+        self.wanted.is_empty() && self.unfound.is_empty() && self.hopeless.is_empty() && self.too_large.is_empty()
     }
 }
 
@@ -92,7 +94,7 @@ impl Pg {
         }
         // An upper bound of its version: a copy whose log reaches it has the object's current state.
         let need = self.journal.info().last_update;
-        self.recovery.missing.insert(head.clone(), need);
+        self.recovery.lacks([(head.clone(), need)]);
         self.recovery.damage.wanted.insert(head.clone(), self.journal.submitted());
         self.peers.needs_recovery();
         self.start_work(Work::Recovery(RecoveryWork::Missing(head.clone(), Some(need))), None, turn);
@@ -130,6 +132,7 @@ impl Pg {
     pub(in crate::pg) fn wrote_damaged(&mut self, head: &HObject) {
         if let Some(d) = self.recovery.damage.used() {
             d.too_large.retain(|(h, _)| h != head);
+            self.recovery.push_again(head);
         }
         if let Some(after) = self.recovery.damage.wanted.get_mut(head) {
             *after = self.journal.submitted();
@@ -138,15 +141,15 @@ impl Pg {
 
     /// Gives up unreadable objects that no other copy has: waiting plans get the error.
     pub(in crate::pg) fn give_up(&mut self, turn: &mut Turn<'_>) {
-        let lost: Vec<HObject> =
-            self.recovery.unfound.iter().filter(|h| self.recovery.damage.wanted.contains_key(*h)).cloned().collect();
-        for head in lost {
+        for head in std::mem::take(&mut self.recovery.damage.unfound) {
+            if !self.recovery.unfound.remove(&head) {
+                continue;
+            }
             tracing::error!(pg = %self.env.spg(), object = %head, "object is unreadable on all copies; operations on it fail");
-            self.recovery.unfound.remove(&head);
             self.recovery.pulls.remove(&head);
             self.recovery.damage.wanted.remove(&head);
             self.recovery.damage.hopeless.insert(head.clone());
-            self.recovery.missing.remove(&head);
+            self.recovery.has(&head);
             self.start_work(Work::Recovery(RecoveryWork::Missing(head.clone(), None)), None, turn);
             self.recovered(&head, turn);
         }
@@ -224,7 +227,7 @@ impl Pg {
         for (head, _) in &objects {
             tracing::warn!(pg = %self.env.spg(), object = %head, %from, "object is unreadable on a member; it will be recovered there");
         }
-        self.peers.member_lacks(from, objects);
+        self.member_lacks(from, objects);
         self.peers.needs_recovery();
         self.report.state_changed(now);
     }
@@ -240,7 +243,7 @@ impl Pg {
         }
         tracing::error!(pg = %self.env.spg(), object = %head, "object is unreadable here; asking the primary for it");
         let need = self.journal.info().last_update;
-        self.recovery.missing.insert(head.clone(), need);
+        self.recovery.lacks([(head.clone(), need)]);
         self.start_work(Work::Recovery(RecoveryWork::Missing(head.clone(), Some(need))), None, turn);
         let to = self.primary();
         self.send_reliably(to, &Body::Lacks { objects: vec![(head.clone(), need)] });
@@ -285,17 +288,16 @@ impl Pg {
         }
         for (head, need) in &lost {
             tracing::error!(pg = %self.env.spg(), object = %head, why = base::errno::name(why), "a write can't be applied here; asking the primary for the object");
-            self.recovery.missing.insert(head.clone(), *need);
+            self.recovery.lacks([(head.clone(), *need)]);
         }
         let to = self.primary();
         self.send_reliably(to, &Body::Lacks { objects: lost.into_iter().collect() });
         Ok(())
     }
 
-    /// Notes that a member lacks an object that it was thought to have; recovery pushes it.
-    pub(in crate::pg) fn member_lacks(&mut self, from: PeerId, head: &HObject, need: Eversion) {
-        if self.peers.members().get(&from).is_some_and(|m| m.backfill.is_none()) {
-            self.peers.member_lacks(from, [(head.clone(), need)]);
-        }
+    /// Notes that a member lacks objects that it was thought to have; recovery pushes them.
+    pub(in crate::pg) fn member_lacks(&mut self, p: PeerId, objects: impl IntoIterator<Item = (HObject, Eversion)>) {
+        let recovery = &mut self.recovery;
+        self.peers.member_lacks(p, objects.into_iter().inspect(|(head, _)| recovery.push_again(head)));
     }
 }

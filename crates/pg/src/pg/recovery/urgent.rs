@@ -1,9 +1,10 @@
-//! Objects that clients wait for, in the order in which they were first asked for. All steps but iteration take
-//! logarithmic time: after an outage, clients may wait for tens of thousands of objects.
+//! Objects that clients wait for, in the order in which they were first asked for. All steps take logarithmic time:
+//! after an outage, clients may wait for tens of thousands of objects.
 
 use crate::pg::seldom::Part;
 use base::HObject;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 /// Objects in order of arrival; see the module.
 #[derive(Debug, Default)]
@@ -41,9 +42,19 @@ impl Urgent {
         }
     }
 
-    /// All objects, the first that was asked for first.
-    pub(in crate::pg) fn iter(&self) -> impl Iterator<Item = &HObject> {
-        self.order.values()
+    /// The number of an object; later ones have higher numbers.
+    pub(super) fn number(&self, head: &HObject) -> Option<u64> {
+        self.numbers.get(head).copied()
+    }
+
+    /// The object with a number.
+    pub(super) fn get(&self, number: u64) -> Option<&HObject> {
+        self.order.get(&number)
+    }
+
+    /// The lowest number beyond a bound.
+    pub(super) fn first(&self, from: Bound<&u64>) -> Option<u64> {
+        self.order.range::<u64, _>((from, Bound::Unbounded)).next().map(|(n, _)| *n)
     }
 }
 
@@ -58,11 +69,15 @@ mod tests {
         let mut u = Urgent::default();
         let order = [5, 3, 9, 1, 7];
         order.iter().chain(&[3, 9]).for_each(|n| u.add(o(*n)));
-        assert_eq!(u.iter().cloned().collect::<Vec<_>>(), order.map(o));
+        let all = |u: &Urgent| u.order.values().cloned().collect::<Vec<_>>();
+        assert_eq!(all(&u), order.map(o));
+        assert_eq!((u.number(&o(9)), u.get(2), u.number(&o(2))), (Some(2), Some(&o(9)), None));
+        assert_eq!((u.first(Bound::Unbounded), u.first(Bound::Excluded(&2))), (Some(0), Some(3)));
         u.remove(&o(9));
         u.remove(&o(9));
         u.add(o(9));
-        assert_eq!(u.iter().cloned().collect::<Vec<_>>(), [5, 3, 1, 7, 9].map(o));
+        assert_eq!(all(&u), [5, 3, 1, 7, 9].map(o));
+        assert_eq!(u.first(Bound::Excluded(&1)), Some(3), "the number of an object that left is free");
         assert!(u.contains(&o(1)) && !u.contains(&o(2)));
         order.iter().for_each(|n| u.remove(&o(*n)));
         assert!(u.is_empty() && u.order.is_empty());

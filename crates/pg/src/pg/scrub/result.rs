@@ -211,7 +211,7 @@ impl Pg {
     pub(super) fn lacked(&mut self, now: Now) {
         let Some(run) = &mut self.scrub.interval.run else { return unreached("a scrub is in progress") };
         for (o, lack) in std::mem::take(&mut run.tally.lack) {
-            self.peers.member_lacks(o, lack);
+            self.member_lacks(o, lack);
         }
         self.scrub.interval.repairing = true;
         self.scrub.interval.kick = true;
