@@ -320,6 +320,36 @@ fn a_member_without_room_for_what_it_lacks_holds_up_no_removal() {
     no_room_for_objects(25_000, 5, wire::types::pg_state::BACKFILL_TOOFULL);
 }
 
+/// A copy outside the acting set has what the new primary lacks. It reads its log once, not for each object.
+#[test]
+fn a_copy_that_answers_pulls_reads_its_log_once() {
+    const MANY: usize = 400;
+    let mut c = Cluster::new(63, 2, 2, 1, 1, 0);
+    (c.load, c.contended, c.keep_log) = (false, false, (10_000, 10));
+    for o in &mut c.osds {
+        o.pg.iter_mut().for_each(|pg| pg.keep_log(10_000, 10));
+    }
+    c.run(3_000);
+    put(&mut c, 0, &Bytes::from_static(b"old"));
+    c.crash(1);
+    c.run(25_000);
+    for n in 0..MANY {
+        write_full(&mut c, n, &Bytes::from_static(b"new"));
+        if n % 50 == 0 {
+            c.run(300);
+        }
+    }
+    c.run(2_000);
+    c.change(|m| (m.size, m.order) = (1, vec![1, 0]));
+    c.osds[0].disk.log_reads = 0;
+    c.restart(1);
+    // The copy on osd.0 is removed in the end.
+    c.settle();
+    assert!(c.contents(1).len() >= MANY, "{}", c.describe(1));
+    let reads = c.osds[0].disk.log_reads;
+    assert!((MANY..4 * MANY).contains(&reads), "{reads} entries for {MANY} objects");
+}
+
 /// Sends 40 MiB of writes that a member does not get, and counts what is on the way to it after a reset.
 #[test]
 fn unacknowledged_writes_are_sent_again_in_windows() {

@@ -46,6 +46,8 @@ pub struct Disk {
     /// A head that always has clones, and the number of states of the disk that had it as an object without them.
     pub watched: Option<(Cid, HObject)>,
     pub torn: usize,
+    /// Log entries that were read.
+    pub log_reads: usize,
 }
 
 /// Operations and attributes of a transaction, if it has neither log entries nor info.
@@ -114,6 +116,7 @@ impl Disk {
             divided: 0,
             watched: None,
             torn: 0,
+            log_reads: 0,
         }
     }
 
@@ -211,7 +214,9 @@ impl ObjectStore for Disk {
         self.live.list(t, c, start, end, max)
     }
     fn log_entries(&mut self, t: Tag, c: Cid, after: Eversion) -> Read<Vec<(Eversion, Bytes)>> {
-        self.live.log_entries(t, c, after)
+        let all = self.live.log_entries(t, c, after)?;
+        self.log_reads += all.len();
+        Ok(all)
     }
     fn kept(&mut self, t: Tag, c: Cid, o: &Oid, version: Eversion) -> Read<bool> {
         self.live.kept(t, c, o, version)

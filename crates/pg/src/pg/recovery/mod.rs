@@ -5,6 +5,7 @@
 //! - `backfill`: filling a copy whose log does not overlap
 //! - `incoming`: pushes into this copy
 //! - `rebuild`: the parts of an object that is pushed to a shard
+//! - `newest`: the newest log entries of objects, for answers to pulls
 //! - `reserve`: places on the OSDs that take part
 //! - `urgent`: objects that clients wait for
 //! - `unreadable`: objects that this copy can't read
@@ -14,6 +15,7 @@
 pub(in crate::pg) mod backfill;
 mod by_log;
 pub(in crate::pg) mod incoming;
+mod newest;
 pub(in crate::pg) mod pull;
 pub(in crate::pg) mod push;
 pub(in crate::pg) mod rebuild;
@@ -28,6 +30,7 @@ use crate::pg::rest::{list, tree};
 use crate::pg::seldom::{Part, Seldom};
 use crate::shards::PeerId;
 use base::{Eversion, HObject, Mono, Now};
+use newest::Newest;
 use pull::PullJob;
 use push::Pushing;
 use reserve::{Lent, Reservation};
@@ -48,6 +51,8 @@ pub(in crate::pg) struct Recovery {
     /// The place that this member reserves for its primary.
     lent: Option<Lent>,
     pulls: BTreeMap<HObject, PullJob>,
+    /// For answers to pulls.
+    newest: Seldom<Newest>,
     /// Pushes in progress, by plan.
     pushes: BTreeMap<u64, Pushing>,
     /// The primary's reservation for recovery or backfill.
@@ -316,6 +321,7 @@ impl Recovery {
         tree(&mut self.missing);
         self.lost.rest();
         self.damage.rest();
+        self.newest = Seldom::default();
         self.reservation.rest();
         self.urgent.rest();
         if self.urgent.is_empty()

@@ -5,7 +5,6 @@ use crate::exec::{Step, Stop};
 use crate::limits::{
     PUSH_BYTES, PUSH_BYTES_BESIDE_CLIENTS, PUSH_OMAP_ENTRIES, PUSH_READ, PUSH_SMALL, PUSHES_MAX, PUSHES_SENT_MAX,
 };
-use crate::log::{LogEntry, LogKind};
 use crate::object::{OI_ATTR, ObjectInfo, SS_ATTR, SnapSet};
 use crate::peer::{Body, Payload, encode_ops};
 use crate::pg::backend::ec::read::Described;
@@ -292,7 +291,7 @@ impl Pg {
 
     /// Reads the next part; `None` if this copy does not have the object as needed.
     pub(super) fn next_part(
-        &self,
+        &mut self,
         id: u64,
         job: &mut PushJob,
         part: usize,
@@ -339,7 +338,7 @@ impl Pg {
     }
 
     /// True if this copy has the object as of version `need` of the log.
-    fn has_as_needed(&self, tag: Tag, head: &HObject, need: Eversion, store: &mut dyn ObjectStore) -> Step<bool> {
+    fn has_as_needed(&mut self, tag: Tag, head: &HObject, need: Eversion, store: &mut dyn ObjectStore) -> Step<bool> {
         if need == Eversion::default() {
             // A reverted object is sent in whatever version is here.
             return Ok(true);
@@ -353,11 +352,7 @@ impl Pg {
             return Ok(right);
         }
         // Entries of this log beyond `need` may be divergent.
-        let newer = store.log_entries(tag, self.env.cid(), need)?;
-        Ok(!newer.iter().any(|(_, r)| {
-            // Records of failed operations stand for no change.
-            LogEntry::from_record(r).is_ok_and(|e| e.kind != LogKind::Error && e.soid.head() == *head)
-        }))
+        Ok(!self.is_changed_after(tag, head, need, store)?)
     }
 
     /// True if this copy, which has not been filled up to the object, still has it from before as of version `need`. The
