@@ -20,10 +20,15 @@ use store::{ObjectStore, Oid, Op};
 const STEP: u64 = 256 << 10;
 
 impl Pg {
-    /// True if enough shards are there to rebuild the object.
+    /// True if enough shards may be there to rebuild the object, or if a copy can tell that it was removed.
     pub(in crate::pg) fn can_rebuild(&self, head: &HObject) -> bool {
-        let Some(k) = self.shards_needed() else { return false };
-        self.shard_holders(head).len() >= k
+        let (Some(k), me) = (self.shards_needed(), self.me()) else { return false };
+        let mut all = self.shard_holders(head);
+        if all.values().flatten().any(|p| *p != me) {
+            return true;
+        }
+        all.append(&mut self.last_shards(head));
+        all.len() >= k
     }
 
     /// The changes of the next part of a push.
@@ -55,7 +60,7 @@ impl Pg {
         }
         let family: &[Described] = job.family.as_deref().unwrap_or_default();
         // A removed object has no bytes.
-        if !family.is_empty() && reads.holders.len() < reads.coder().layout.k() {
+        if !family.is_empty() && !reads.has_enough_holders() {
             return Err(EIO.into());
         }
         let (mut at, mut cursor) = (job.at, job.cursor.clone());
@@ -115,9 +120,13 @@ impl Pg {
         let page = if self.recovery.missing().contains_key(&job.head) {
             match reads.family.take() {
                 Some(f) => f,
-                // No copy knows the needed version.
-                None if self.describer(&job.head, reads).is_none() => return Err(EIO.into()),
                 None => {
+                    // No copy knows the needed version.
+                    if self.describer(&job.head, reads).is_none()
+                        && !(reads.resort() && self.describer(&job.head, reads).is_some())
+                    {
+                        return Err(EIO.into());
+                    }
                     reads.wants_family = true;
                     reads.family_from = job.more.clone();
                     return Err(Stop::Wait);

@@ -15,7 +15,7 @@
 use super::read::{Page, ShardReads, Wanted};
 use crate::exec::{Step, Stop};
 use crate::limits::{DESCRIBE_BYTES, DESCRIBE_OBJECTS, FAMILY_MAX};
-use crate::object::{OI_ATTR, ObjectInfo};
+use crate::object::{OI_ATTR, ObjectInfo, SS_ATTR, SnapSet};
 use crate::peer::{Body, ReadItem};
 use crate::pg::ops::plan::Stage;
 use crate::pg::ops::plan::{Plan, Verdict};
@@ -24,9 +24,9 @@ use crate::pg::ops::work::ShardWork;
 use crate::pg::ops::work::Work;
 use crate::pg::{Pg, Turn};
 use crate::shards::PeerId;
-use base::HObject;
 use base::errno::{EINVAL, EIO, ESTALE, Errno};
 use base::unreached;
+use base::{HObject, SnapId};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use store::{ObjectStore, Oid};
@@ -75,11 +75,15 @@ impl Pg {
             reads.look_again();
         }
         if let Work::Recovery(RecoveryWork::Push(j)) = &plan.work {
+            reads.last_resorts = self.last_shards(head);
             // The receiver of a push lacks the object.
-            reads.holders.retain(|_, of| {
-                of.retain(|p| *p != j.to);
-                !of.is_empty()
-            });
+            for all in [&mut reads.holders, &mut reads.last_resorts] {
+                all.retain(|_, of| {
+                    of.retain(|p| *p != j.to);
+                    !of.is_empty()
+                });
+            }
+            reads.resort_again();
         }
         Some(reads)
     }
@@ -139,17 +143,30 @@ impl Pg {
 
     /// The copy to ask for the attributes of an object and its clones: a member, or else the stray with the newest
     /// log. A stray whose log ends before the needed version has an older object; taking that would lose acknowledged
-    /// writes.
+    /// writes. A copy of last resort is asked in the end; the version of what it tells must be the needed one.
     pub(in crate::pg) fn describer(&self, head: &HObject, reads: &ShardReads) -> Option<PeerId> {
         let need = self.recovery.missing().get(head).copied().unwrap_or_default();
         let member = |p: &PeerId| self.peers.members().get(p).is_some_and(|m| m.has(head));
         let stray = |p: &PeerId| {
             let known = self.peers.known().get(p).and_then(|k| k.as_ref());
-            known.map(|i| i.last_update).filter(|v| *v >= need)
+            known.filter(|i| *head <= i.last_backfill).map(|i| i.last_update).filter(|v| *v >= need)
         };
         let holders = || reads.holders.values().flatten().copied();
         let all = || holders().filter(|p| *p != self.me() && !reads.cannot_tell.contains(p));
-        all().find(member).or_else(|| all().filter(|p| stray(p).is_some()).max_by_key(stray))
+        let last = || all().find(|p| self.is_unfilled(*p, head));
+        all().find(member).or_else(|| all().filter(|p| stray(p).is_some()).max_by_key(stray)).or_else(last)
+    }
+
+    /// True if a copy of last resort describes the object in the needed version, with all clones.
+    fn is_as_needed(&self, head: &HObject, page: &Page) -> bool {
+        let of = |h: &HObject, name: &[u8]| {
+            let (_, attrs) = page.of.iter().find(|(o, _)| o == h)?;
+            attrs.iter().find(|(k, _)| k == name).map(|(_, v)| v)
+        };
+        let version = of(head, OI_ATTR).and_then(|a| ObjectInfo::from_attr(a).ok()).map(|i| i.version);
+        let snaps = of(head, SS_ATTR).map_or(Ok(SnapSet::default()), SnapSet::from_attr);
+        let clones = snaps.is_ok_and(|s| s.clones.iter().all(|c| of(&head.at_snap(SnapId(c.id)), OI_ATTR).is_some()));
+        page.more.is_none() && clones && version.is_some() && version == self.recovery.missing().get(head).copied()
     }
 
     /// Shard reads that are still unanswered, with the encoded message, to be sent again after a reset.
@@ -186,6 +203,9 @@ impl Pg {
         let Some(asked) = self.ec.shard.asked.get_mut(&id).filter(|a| a.n == n) else { return };
         let Some((_, wanted)) = asked.open.remove(&from) else { return };
         let describes = asked.describes == Some(from);
+        let last = self.plans.get(id).and_then(|p| p.head.as_ref()).filter(|h| describes && self.is_unfilled(from, h));
+        let family = family.filter(|f| last.is_none_or(|head| self.is_as_needed(head, f)));
+        let Some(asked) = self.ec.shard.asked.get_mut(&id) else { return };
         let done = asked.open.is_empty();
         if done {
             self.ec.shard.asked.remove(&id);
@@ -253,10 +273,9 @@ impl Pg {
         let pages = self.understands(ask.to, PeerFeatures::PAGES);
         let family = match &ask.family {
             None => None,
-            // This shard has nothing of the object, or an older version.
-            Some(head) if self.recovery.missing().contains_key(head) || *head > self.journal.info().last_backfill => {
-                None
-            }
+            // This shard has nothing of the object, or an older version. Where it has not been filled, the version that
+            // it has may be the needed one.
+            Some(head) if self.recovery.missing().contains_key(head) => None,
             Some(head) => match self.describe(id, head, ask.from.as_ref(), pages, turn.store) {
                 Ok(f) => Some(f),
                 Err(Stop::Wait) => return Verdict::Park(Stage::Reading),

@@ -32,6 +32,7 @@ use self::fetch::{Asked, ShardAsk};
 use self::read::{Holders, ShardReads};
 use self::spare::Touched;
 use self::undo_data::UndoData;
+use crate::info::PgInfo;
 use crate::map::Code;
 use crate::pg::seldom::{Part, Seldom};
 use crate::pg::{Pg, Turn};
@@ -303,18 +304,45 @@ impl Pg {
         }
         let rest = self.peers.members().iter().filter(|(_, m)| m.has(head)).map(|(p, _)| *p);
         // The version in the answer tells whether a stray has the right object.
-        let mut strays: Vec<(Reverse<Eversion>, PeerId)> = Vec::new();
-        for (p, k) in self.peers.known().iter().filter(|(p, _)| !self.peers.members().contains_key(p) && **p != me) {
-            if let Some(i) = k.as_ref().filter(|i| *head <= i.last_backfill) {
-                strays.push((Reverse(i.last_update), *p));
-            }
-        }
-        strays.sort_unstable();
-        for p in rest.chain(strays.into_iter().map(|(_, p)| p)) {
-            if let Some(of) = at(p).map(|s| all.entry(s).or_default()).filter(|of| !of.contains(&p)) {
-                of.push(p);
-            }
-        }
+        add_holders(&mut all, rest.chain(self.strays(|i| *head <= i.last_backfill)));
         all
+    }
+
+    /// Copies that may have shards of the object from before: they are still to be filled, and have not got to it. As
+    /// with strays, the version in the answer tells. (Nothing is filled while the primary lacks an object, so what they
+    /// have is still there.)
+    pub(in crate::pg) fn last_shards(&self, head: &HObject) -> Holders {
+        let mut all = Holders::new();
+        let members = self.peers.members().keys().copied().filter(|p| self.is_unfilled(*p, head));
+        add_holders(&mut all, members.chain(self.strays(|i| *head > i.last_backfill)));
+        all
+    }
+
+    /// The copies that are no members and have such an info, those with the newest log first.
+    fn strays(&self, which: impl Fn(&PgInfo) -> bool) -> impl Iterator<Item = PeerId> {
+        let others =
+            self.peers.known().iter().filter(|(p, _)| !self.peers.members().contains_key(p) && **p != self.me());
+        let infos = others.filter_map(|(p, k)| Some((*p, k.as_deref().filter(|i| which(i))?)));
+        let mut all: Vec<_> = infos.map(|(p, i)| (Reverse(i.last_update), p)).collect();
+        all.sort_unstable();
+        all.into_iter().map(|(_, p)| p)
+    }
+
+    /// True if a copy is still to be filled, and has not got to the object.
+    pub(in crate::pg) fn is_unfilled(&self, p: PeerId, head: &HObject) -> bool {
+        match self.peers.members().get(&p) {
+            Some(m) => m.backfill.as_ref().is_some_and(|b| head > b.upto()),
+            None => self.peers.known().get(&p).and_then(|k| k.as_deref()).is_some_and(|i| *head > i.last_backfill),
+        }
+    }
+}
+
+/// Adds holders behind those that are there.
+fn add_holders(all: &mut Holders, more: impl Iterator<Item = PeerId>) {
+    for p in more {
+        let of = usize::try_from(p.shard.0).ok().map(|s| all.entry(s).or_default());
+        if let Some(of) = of.filter(|of| !of.contains(&p)) {
+            of.push(p);
+        }
     }
 }

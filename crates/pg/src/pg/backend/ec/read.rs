@@ -50,6 +50,10 @@ pub(crate) struct ShardReads {
     me: PeerId,
     /// Holders of the object's shards.
     pub holders: Holders,
+    /// Copies that may have shards of the object from before, asked if too few of the holders can give theirs.
+    pub last_resorts: Holders,
+    /// Too few of the holders could.
+    resorts: bool,
     /// Copies that could not give an object.
     bad: BTreeSet<(HObject, PeerId)>,
     /// This OSD's own shard is unreadable.
@@ -74,6 +78,8 @@ impl ShardReads {
             coder,
             me,
             holders: Holders::new(),
+            last_resorts: Holders::new(),
+            resorts: false,
             bad: BTreeSet::new(),
             own_bad: false,
             have: BTreeMap::new(),
@@ -94,6 +100,32 @@ impl ShardReads {
     /// True if all shards of the object are readable.
     pub(in crate::pg) fn has_all(&self) -> bool {
         self.holders.len() == self.coder.layout.shards() && self.bad.is_empty()
+    }
+
+    /// True if there are holders of enough shards, if need be with the copies of last resort.
+    pub(in crate::pg) fn has_enough_holders(&mut self) -> bool {
+        let k = self.coder.layout.k();
+        self.holders.len() >= k || self.resort() && self.holders.len() >= k
+    }
+
+    /// Makes the copies of last resort holders, if that was necessary before.
+    pub(in crate::pg) fn resort_again(&mut self) {
+        if self.resorts {
+            self.resort();
+        }
+    }
+
+    /// Makes the copies of last resort holders. False if there are none, or they are holders.
+    pub(in crate::pg) fn resort(&mut self) -> bool {
+        let more = std::mem::take(&mut self.last_resorts);
+        if more.is_empty() {
+            return false;
+        }
+        self.resorts = true;
+        for (shard, of) in more {
+            self.holders.entry(shard).or_default().extend(of);
+        }
+        true
     }
 
     /// Sets the version that an object must have, if this OSD does not have it.
@@ -296,10 +328,14 @@ impl ShardReads {
         'again: loop {
             let there = (0..coder.layout.shards()).filter(|s| *s != p.shard && self.is_there(&oid.hobj, *s));
             let present = there.fold(0u32, |set, s| set | 1 << s);
-            let plan = coder.codec.rebuild(present, 1 << p.shard).map_err(|error| {
-                tracing::error!(object = %oid.hobj, shard = p.shard, %error, "too few shards are readable to rebuild another");
-                Stop::Errno(EIO)
-            })?;
+            let plan = match coder.codec.rebuild(present, 1 << p.shard) {
+                Ok(plan) => plan,
+                Err(_) if self.resort() => continue,
+                Err(error) => {
+                    tracing::error!(object = %oid.hobj, shard = p.shard, %error, "too few shards are readable to rebuild another");
+                    return Err(Stop::Errno(EIO));
+                }
+            };
             let mut sources = Vec::with_capacity(plan.sources().len());
             let mut waits = false;
             for s in plan.sources() {

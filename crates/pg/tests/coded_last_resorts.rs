@@ -1,0 +1,171 @@
+//! Are objects of an erasure-coded PG found that only copies which are to be filled have, or that were removed?
+
+mod cluster;
+
+use base::{HObject, PoolId};
+use bytes::Bytes;
+use cluster::shards::{finish, shard};
+use cluster::{Cluster, POOL, hash, object_name};
+use pg::object::{OI_ATTR, ObjectInfo};
+use store::ObjectStore as _;
+use wire::msg::{OpCode, OsdOp};
+
+/// The object that is lacked.
+const LACKED: usize = 900;
+
+fn head(object: usize) -> HObject {
+    let name = object_name(object);
+    HObject { pool: PoolId(POOL), hash: hash(&name), oid: name.into(), ..HObject::min() }.head()
+}
+
+/// A cluster with short logs that recovers nothing.
+fn cluster(seed: u64, shape: (u8, u8)) -> Cluster {
+    let mut c = Cluster::coded(seed, usize::from(shape.0 + shape.1), shape, 3, 0);
+    (c.load, c.contended, c.keep_log) = (false, false, (5, 10));
+    for o in &mut c.osds {
+        o.pg.iter_mut().for_each(|pg| pg.keep_log(5, 10));
+        o.reserver.set(&pg::reserve::RecoveryConfig { max_backfills: 0, ..Default::default() });
+    }
+    c.run(3_000);
+    c
+}
+
+fn may_recover(c: &mut Cluster) {
+    for o in &c.osds {
+        o.reserver.set(&pg::reserve::RecoveryConfig::default());
+    }
+    c.run(30_000);
+}
+
+/// Runs an operation, which must be acknowledged.
+fn run(c: &mut Cluster, object: usize, op: OsdOp) {
+    let primary = c.map().mapping().acting_primary.0;
+    let tid = c.ask(primary, 1, object, 0, vec![op]);
+    c.run(3_000);
+    assert_eq!(
+        c.asked.answers.get(&tid).map(|a| a.result),
+        Some(0),
+        "object {object}: {}",
+        c.describe(primary as usize)
+    );
+}
+
+fn data(with: u8) -> Bytes {
+    (0..30_000u32).map(|i| (i / 7) as u8 ^ with).collect::<Vec<u8>>().into()
+}
+
+fn write(c: &mut Cluster, object: usize, with: u8) {
+    let data = data(with);
+    run(c, object, OsdOp::with_extent(OpCode::WRITEFULL, 0, data.len() as u64, data));
+}
+
+/// An OSD goes down, and comes back with a log that ends before those of the others begin.
+fn outdate(c: &mut Cluster, osd: i32) {
+    c.crash(osd);
+    c.run(25_000);
+    (0..30).for_each(|n| write(c, n, osd as u8));
+    c.restart(osd);
+    c.run(20_000);
+    assert!(!c.osds[osd as usize].pg.as_ref().unwrap().info().is_complete(), "{}", c.describe(osd as usize));
+}
+
+/// The primary finds the object as it was written last.
+fn reads_back(c: &mut Cluster, with: u8) {
+    let primary = c.map().mapping().acting_primary.0;
+    let tid = c.ask(primary, 1, LACKED, 0, vec![OsdOp::with_extent(OpCode::READ, 0, 1 << 20, Bytes::new())]);
+    c.run(5_000);
+    let read = c.asked.answers.get(&tid).map(|a| a.ops[0].outdata.clone());
+    assert!(read == Some(data(with)), "{}", c.describe(primary as usize));
+}
+
+/// One of two shards that have the object is on an OSD that is to be filled.
+#[test]
+fn a_shard_is_rebuilt_from_one_that_is_to_be_filled() {
+    let mut c = cluster(70, (2, 1));
+    write(&mut c, LACKED, 1);
+    c.crash(0);
+    c.run(25_000);
+    write(&mut c, LACKED, 2);
+    c.restart(0);
+    c.run(20_000);
+    assert_eq!(c.osds[0].pg.as_ref().unwrap().missing(), 1, "{}", c.describe(0));
+    outdate(&mut c, 1);
+    may_recover(&mut c);
+    assert_eq!(c.primary().unwrap().unfound_objects(), [], "{}", c.describe(0));
+    reads_back(&mut c, 2);
+    finish(&mut c);
+}
+
+/// All shards that have the object, as it was written last, are on osd.4 and on OSDs that are to be filled.
+fn on_unfilled_shards(seed: u64) -> Cluster {
+    let mut c = cluster(seed, (2, 3));
+    write(&mut c, LACKED, 1);
+    (0..2).for_each(|n| c.crash(n));
+    c.run(25_000);
+    write(&mut c, LACKED, 2);
+    (0..2).for_each(|n| c.restart(n));
+    c.run(20_000);
+    (2..4).for_each(|n| outdate(&mut c, n));
+    assert_eq!(c.primary().unwrap().missing(), 1, "{}", c.describe(0));
+    c
+}
+
+#[test]
+fn an_object_that_no_complete_shard_has_is_described_by_one_that_is_to_be_filled() {
+    let mut c = on_unfilled_shards(71);
+    c.crash(4);
+    c.run(25_000);
+    may_recover(&mut c);
+    assert_eq!(c.primary().unwrap().unfound_objects(), [], "{}", c.describe(0));
+    assert_eq!(c.primary().unwrap().missing(), 0);
+    c.heal();
+    finish(&mut c);
+    reads_back(&mut c, 2);
+}
+
+/// Changes the version of the object on an OSD.
+fn set_version(c: &mut Cluster, osd: i32, f: impl Fn(u64) -> u64) {
+    let attrs = shard(c, osd).remove(&head(LACKED)).unwrap().1;
+    let oi = attrs.iter().find(|(k, _)| k == OI_ATTR).unwrap();
+    let mut oi = ObjectInfo::from_attr(&oi.1).unwrap();
+    oi.version.version = f(oi.version.version);
+    let attrs = vec![(Bytes::from_static(OI_ATTR), oi.to_attr())];
+    let op = store::Op::SetAttrs { cid: store::Cid::Pg(c.spg(osd)), oid: store::Oid::new(head(LACKED)), attrs };
+    c.osds[osd as usize].disk.submit(store::Tag(u64::MAX - 2), store::Transaction { ops: vec![op] });
+    c.run(1_000);
+}
+
+#[test]
+fn an_older_version_on_shards_that_are_to_be_filled_is_not_taken() {
+    let mut c = on_unfilled_shards(72);
+    (2..4).for_each(|n| set_version(&mut c, n, |v| v - 1));
+    c.crash(4);
+    c.run(25_000);
+    may_recover(&mut c);
+    let unfound = |c: &Cluster| c.primary().unwrap().unfound_objects().len();
+    assert_eq!((unfound(&c), c.primary().unwrap().missing()), (1, 1), "{}", c.describe(0));
+    (2..4).for_each(|n| set_version(&mut c, n, |v| v + 1));
+    c.heal();
+    finish(&mut c);
+    reads_back(&mut c, 2);
+}
+
+/// Too few shards are left for the bytes of the object, but one of them knows that it was removed.
+#[test]
+fn a_removed_object_needs_one_shard_that_knows_of_it() {
+    let mut c = cluster(73, (2, 1));
+    write(&mut c, LACKED, 1);
+    c.crash(0);
+    c.run(25_000);
+    run(&mut c, LACKED, OsdOp::new(OpCode::DELETE));
+    c.restart(0);
+    c.run(20_000);
+    assert_eq!(c.osds[0].pg.as_ref().unwrap().missing(), 1, "{}", c.describe(0));
+    c.crash(1);
+    c.run(25_000);
+    may_recover(&mut c);
+    let p = c.primary().unwrap();
+    assert_eq!((p.unfound_objects().len(), p.missing()), (0, 0), "{}", c.describe(0));
+    c.heal();
+    finish(&mut c);
+}
