@@ -134,6 +134,21 @@ fn an_unfound_object_is_looked_at_once() {
     c.check();
 }
 
+/// Objects that are given up are deleted some at a time.
+#[test]
+fn many_objects_are_given_up_in_several_turns() {
+    let (mut c, _) = unfound_with(9, |c| write_many(c, 100, MANY));
+    c.change(|m| m.lost = vec![0]);
+    c.run(3_000);
+    let before = c.osds[1].disk.transactions;
+    c.mark_lost(false).unwrap();
+    let at_once = c.osds[1].disk.transactions - before;
+    assert!((1..=MANY / 2).contains(&at_once), "{at_once} transactions");
+    c.run(20_000);
+    let p = c.primary().unwrap();
+    assert_eq!((p.missing(), p.unfound_objects().len()), (0, 0), "{}", c.describe(1));
+}
+
 /// Half of the objects that the primary lacks are unfound, and the other copy lacks these as well. No pull of one of
 /// the others looks at all of them.
 #[test]

@@ -38,7 +38,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use store::{ObjectStore, Op, ReadError};
 use wire::msg::PeerFeatures;
 
-/// Objects in one question.
+/// Objects in one question, and those that are deleted at once.
 const ROUND: usize = 256;
 
 /// Objects that are being given up in this interval.
@@ -46,6 +46,8 @@ const ROUND: usize = 256;
 pub(in crate::pg) struct Lost {
     /// Objects to be reverted whose versions were not asked for.
     todo: BTreeSet<HObject>,
+    /// Objects to be deleted.
+    delete: BTreeSet<HObject>,
     /// Objects of the current question, each with the newest version found and the copy that has it.
     round: BTreeMap<HObject, (Eversion, PeerId)>,
     /// Copies that have not answered the current question.
@@ -55,11 +57,17 @@ pub(in crate::pg) struct Lost {
 }
 
 impl Part for Lost {
-    const EMPTY: &'static Self =
-        &Self { todo: BTreeSet::new(), round: BTreeMap::new(), waits: BTreeSet::new(), from: BTreeMap::new() };
+    const EMPTY: &'static Self = &Self {
+        todo: BTreeSet::new(),
+        delete: BTreeSet::new(),
+        round: BTreeMap::new(),
+        waits: BTreeSet::new(),
+        from: BTreeMap::new(),
+    };
 
     fn is_empty(&self) -> bool {
-        self.todo.is_empty() && self.round.is_empty() && self.waits.is_empty() && self.from.is_empty()
+        let asks = !self.round.is_empty() || !self.waits.is_empty();
+        self.todo.is_empty() && self.delete.is_empty() && !asks && self.from.is_empty()
     }
 }
 
@@ -102,12 +110,22 @@ impl Pg {
             self.recovery.lost.todo.extend(self.recovery.unfound.iter().cloned());
             self.next_round(turn);
         } else {
-            for (head, _) in all {
-                self.start_work(Work::Recovery(RecoveryWork::Lose(head, None)), None, turn);
+            self.recovery.lost.delete.extend(all.into_iter().map(|(head, _)| head));
+            for _ in 0..ROUND {
+                self.delete_next(turn);
             }
         }
         self.input(crate::Event::Tick, turn);
         Ok(format!("pg has {unfound} objects unfound and apparently lost marking"))
+    }
+
+    /// Deletes the next object that was given up.
+    fn delete_next(&mut self, turn: &mut Turn<'_>) {
+        while let Some(head) = self.recovery.lost.used().and_then(|l| l.delete.pop_first()) {
+            if self.recovery.missing.contains_key(&head) || self.recovery.damage.hopeless.contains(&head) {
+                return self.start_work(Work::Recovery(RecoveryWork::Lose(head, None)), None, turn);
+            }
+        }
     }
 
     /// OSDs that may have unfound objects but can't be asked: members of past intervals that may have taken writes.
@@ -385,6 +403,7 @@ impl Pg {
         self.recovery.has(head);
         if generation == self.life.generation() && self.is_primary() {
             self.pulled(head, turn);
+            self.delete_next(turn);
         }
     }
 }
