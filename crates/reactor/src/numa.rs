@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Directory of nodes in sysfs.
 const NODES: &str = "devices/system/node";
@@ -26,6 +26,16 @@ pub enum NumaError {
         node: u32,
         /// The nodes of the machine.
         have: Nodes,
+    },
+    /// The system does not tell the processors of the node.
+    #[error("NUMA node {node}: its list of processors in {path} cannot be read: {source}")]
+    Unreadable {
+        /// The wanted node.
+        node: u32,
+        /// The file of its processors.
+        path: PathBuf,
+        /// Error of reading it, or `InvalidData` for a list that does not parse.
+        source: io::Error,
     },
     /// The node has memory only.
     #[error("NUMA node {0} has no processors; expected a node with some")]
@@ -52,6 +62,17 @@ pub struct Cpus(Vec<u64>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nodes(Vec<u32>);
 
+impl Nodes {
+    /// Those of a directory of sysfs.
+    fn of(dir: &Path) -> Self {
+        let names = std::fs::read_dir(dir).into_iter().flatten().flatten();
+        let number_of = |e: std::fs::DirEntry| e.file_name().to_str()?.strip_prefix("node")?.parse().ok();
+        let mut have: Vec<u32> = names.filter_map(number_of).collect();
+        have.sort_unstable();
+        Self(have)
+    }
+}
+
 impl fmt::Display for Nodes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.as_slice() {
@@ -69,8 +90,11 @@ impl Cpus {
         for part in list.trim().split(',').filter(|p| !p.is_empty()) {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
             let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
-            for n in first..=last.min(CPUS_MAX) {
-                *bits.get_mut(n / 64)? |= 1 << (n % 64);
+            if first > last || last >= CPUS_MAX {
+                return None;
+            }
+            for n in first..=last {
+                bits[n / 64] |= 1 << (n % 64);
             }
         }
         Some(Self(bits))
@@ -121,16 +145,20 @@ pub struct Node {
 }
 
 impl Node {
-    /// The node of that number, as `sys` (`/sys`) has it. Error: [`NumaError::Missing`] or [`NumaError::NoCpus`].
+    /// The node of that number, as `sys` (`/sys`) has it. Error: [`NumaError::Missing`], [`NumaError::Unreadable`] or
+    /// [`NumaError::NoCpus`].
     pub fn find(sys: &Path, number: u32) -> Result<Self, NumaError> {
         let dir = sys.join(NODES);
-        let list = std::fs::read_to_string(dir.join(format!("node{number}/cpulist")));
-        let Some(cpus) = list.ok().and_then(|l| Cpus::parse(&l)).filter(|_| (number as usize) < NODES_MAX) else {
-            let names = std::fs::read_dir(dir).into_iter().flatten().flatten();
-            let number_of = |e: std::fs::DirEntry| e.file_name().to_str()?.strip_prefix("node")?.parse().ok();
-            let mut have: Vec<u32> = names.filter_map(number_of).collect();
-            have.sort_unstable();
-            return Err(NumaError::Missing { node: number, have: Nodes(have) });
+        let missing = || NumaError::Missing { node: number, have: Nodes::of(&dir) };
+        if number as usize >= NODES_MAX {
+            return Err(missing());
+        }
+        let path = dir.join(format!("node{number}/cpulist"));
+        let parse = |list: String| Cpus::parse(&list).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, list));
+        let cpus = match std::fs::read_to_string(&path).and_then(parse) {
+            Ok(cpus) => cpus,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(missing()),
+            Err(source) => return Err(NumaError::Unreadable { node: number, path, source }),
         };
         if cpus.is_empty() { Err(NumaError::NoCpus(number)) } else { Ok(Self { number, cpus }) }
     }
@@ -230,6 +258,9 @@ mod tests {
             Node::find(&dir.join("x"), 0).unwrap_err().to_string(),
             "there is no NUMA node 0; this machine has none"
         );
+        std::fs::write(dir.join(NODES).join("node2/cpulist"), "3-1").unwrap();
+        let start = format!("NUMA node 2: its list of processors in {}", dir.join(NODES).display());
+        assert!(text(2).starts_with(&start) && text(2).ends_with("cannot be read: 3-1"), "{}", text(2));
         let far = Node::find(&dir, 10).unwrap();
         let before = Cpus::of_this_thread().unwrap();
         let refused = far.bind().unwrap_err().to_string();
@@ -246,7 +277,7 @@ mod tests {
             assert_eq!(Cpus::parse(list).unwrap().to_string(), list);
         }
         assert_eq!(Cpus::parse("3,1-2\n").unwrap().to_string(), "1-3");
-        for bad in ["a", "1-", "-1", "8192", "0-8192", "0-99999999999"] {
+        for bad in ["a", "1-", "-1", "3-1", "8192", "9000", "8193-8194", "0-8192", "0-99999999999"] {
             assert_eq!(Cpus::parse(bad), None, "{bad}");
         }
     }
