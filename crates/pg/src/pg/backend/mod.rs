@@ -73,7 +73,7 @@ impl Sent {
 
 impl Sent {
     /// Drops the message of a member that has acknowledged it.
-    pub(in crate::pg) fn has(&mut self, peer: PeerId) {
+    pub(in crate::pg) fn got(&mut self, peer: PeerId) {
         if let Self::Each(all) = self {
             all.retain(|(p, _)| *p != peer);
         }

@@ -172,7 +172,7 @@ impl Pg {
         if let Some(c) = self.journal.commits.back_mut() {
             c.shared = seq;
         }
-        let bare_for = soid.map(|o| self.peers.not_filled(o)).unwrap_or_default();
+        let bare_for = soid.map(|o| self.peers.leave_bare(o)).unwrap_or_default();
         let bare = if bare_for.is_empty() {
             None
         } else {

@@ -1,7 +1,8 @@
 //! Changes of the info and the log, each by what it means.
 //!
-//! None of them is a transaction. A change that replay of the log does not restore marks the info as changed, or is
-//! followed by `SaveInfo`, so that a later transaction stores it.
+//! None of them is a transaction. A change that replay of the log does not restore marks the info as changed, so that a
+//! later transaction stores it, or its caller starts `SaveInfo`. A history that another copy sent needs neither: it is
+//! sent again.
 
 use super::Journal;
 use crate::info::PgInfo;
@@ -21,6 +22,7 @@ impl Journal {
     /// Replaces the statistics by an estimate.
     pub(in crate::pg) fn estimate_stats(&mut self, stats: StatSum) {
         self.info.stats = StatSum { estimated: 1, ..stats };
+        self.dirty = true;
     }
 
     /// Takes over what a scrub has counted: the errors that it leaves, of a deep scrub also those of data and the
@@ -32,6 +34,7 @@ impl Journal {
             (s.num_deep_scrub_errors, s.num_large_omap_objects) = (errors, large_omaps);
         }
         s.num_objects_repaired += repaired;
+        self.dirty = true;
     }
 
     /// Takes over the history and the counts that the primary has after a scrub: errors of metadata and of data, large
@@ -57,6 +60,7 @@ impl Journal {
         if clean {
             h.last_clean_scrub_stamp = h.last_scrub_stamp;
         }
+        self.dirty = true;
     }
 
     /// Begins a PG with the history that the monitor or another copy gives.
@@ -74,6 +78,7 @@ impl Journal {
     /// Sets the number of the newest report.
     pub(in crate::pg) fn set_reported_seq(&mut self, seq: u64) {
         self.info.reported_seq = seq;
+        self.dirty = true;
     }
 
     /// Merges the history that another copy sent. Returns true if a creation, start or clean epoch grew.

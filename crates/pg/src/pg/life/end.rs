@@ -129,7 +129,6 @@ impl Pg {
 
     pub(in crate::pg) fn run_save_info(&mut self, id: u64, turn: &mut Turn<'_>) -> Verdict {
         self.journal.set_reported_seq(self.report.seq());
-        self.journal.info_changed();
         let tag = self.tag(id);
         match self.commit_entries(tag, Vec::new(), &mut [], turn.store) {
             Ok(()) => Verdict::Submitted,

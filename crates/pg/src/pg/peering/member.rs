@@ -442,7 +442,7 @@ impl Pg {
         let lane = if background { Lane::Background(Class::Recovery) } else { Lane::Data };
         self.send_on(lane, from, Body::PushAck { id, n }.encode());
         if last {
-            self.recovery.has(head);
+            self.recovery.got(head);
             if self.is_primary() {
                 self.pulled(head, turn);
             }

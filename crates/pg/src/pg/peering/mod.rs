@@ -41,7 +41,7 @@ use resend::Again;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use store::Op;
 
-/// A copy that gets every write of the interval. A record: `Peers` alone changes it.
+/// A copy that gets every write of the interval. A record: the files of `peering` alone change it.
 #[derive(Debug, Default)]
 pub(in crate::pg) struct Member {
     /// The encoded `Activate`, until it is answered.
@@ -305,7 +305,7 @@ impl Peers {
 
     /// The members that get only the record of a write to the object: backfill sends it later. It counts as different
     /// there.
-    pub(in crate::pg) fn not_filled(&mut self, soid: &HObject) -> Vec<PeerId> {
+    pub(in crate::pg) fn leave_bare(&mut self, soid: &HObject) -> Vec<PeerId> {
         let mut all = Vec::new();
         for (o, m) in self.members.iter_mut() {
             if let Some(b) = &mut m.backfill
@@ -323,14 +323,14 @@ impl Peers {
     }
 
     /// Notes that backfill has filled a member.
-    pub(in crate::pg) fn is_filled(&mut self, p: PeerId) {
+    pub(in crate::pg) fn filled(&mut self, p: PeerId) {
         if let Some(m) = self.members.get_mut(&p) {
             m.backfill = None;
         }
     }
 
     /// Notes that a member has an object, by a push.
-    pub(in crate::pg) fn member_has(&mut self, p: PeerId, head: &HObject) {
+    pub(in crate::pg) fn member_got(&mut self, p: PeerId, head: &HObject) {
         if let Some(m) = self.members.get_mut(&p) {
             m.missing.remove(head);
             if let Some(b) = &mut m.backfill {
@@ -368,7 +368,7 @@ impl Peers {
             if let Some(bytes) = &mut again {
                 *bytes += u.bytes(from);
             }
-            u.full.has(from);
+            u.full.got(from);
             each(u.sent);
         }
         Some(again)

@@ -307,7 +307,7 @@ impl Pg {
             self.send_reliably(o, &Body::Backfilled { upto: end });
             if done {
                 tracing::info!(pg = %self.env.spg(), target = %o, "backfill is complete");
-                self.peers.is_filled(o);
+                self.peers.filled(o);
             } else {
                 self.pump_target(o, turn);
             }

@@ -100,7 +100,7 @@ impl Recovery {
     }
 
     /// Notes that this copy has an object now, as it is stored.
-    pub(in crate::pg) fn has(&mut self, head: &HObject) {
+    pub(in crate::pg) fn got(&mut self, head: &HObject) {
         self.missing.remove(head);
         self.push_again(head);
     }

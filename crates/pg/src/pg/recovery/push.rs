@@ -240,7 +240,7 @@ impl Pg {
             self.env.meter().replication.recovered.add(1);
         }
         // At once: the next plan on the object may write it, and that write must reach the member.
-        self.peers.member_has(to, &head);
+        self.peers.member_got(to, &head);
         self.recovery.pushed.push(head);
     }
 

@@ -400,7 +400,7 @@ impl Pg {
 
     /// Handles the durability of the record: the local object is what the record says.
     pub(in crate::pg) fn lost_durable(&mut self, generation: u64, head: &HObject, turn: &mut Turn<'_>) {
-        self.recovery.has(head);
+        self.recovery.got(head);
         if generation == self.life.generation() && self.is_primary() {
             self.pulled(head, turn);
             self.delete_next(turn);

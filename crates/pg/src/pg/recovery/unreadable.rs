@@ -149,7 +149,7 @@ impl Pg {
             self.recovery.pulls.remove(&head);
             self.recovery.damage.wanted.remove(&head);
             self.recovery.damage.hopeless.insert(head.clone());
-            self.recovery.has(&head);
+            self.recovery.got(&head);
             self.start_work(Work::Recovery(RecoveryWork::Missing(head.clone(), None)), None, turn);
             self.recovered(&head, turn);
         }

@@ -300,9 +300,7 @@ impl Pg {
         if let Some(info) = infos.last() {
             self.commit_with_info(self.tag(id), info.clone(), ops, store)?;
         }
-        let born = self.take_split(parts, infos, before.stats, store);
-        self.journal.info_changed();
-        Ok(born)
+        Ok(self.take_split(parts, infos, before.stats, store))
     }
 
     /// The parts of a split, still empty: the children, then the rest, which stays with this PG.

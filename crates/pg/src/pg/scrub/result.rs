@@ -130,7 +130,6 @@ impl Pg {
         sc.failed = (repair || recheck) && shallow + deep > 0 && copies == 0;
         sc.recheck = repair && copies > 0 && !all_fixed;
         self.report_scrubbed(delta);
-        self.journal.info_changed();
         self.report.state_changed(now);
         if copies == 0 {
             return self.end_scrub(false, now);
