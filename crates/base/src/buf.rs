@@ -114,6 +114,17 @@ impl AlignedBuf {
     }
 }
 
+/// Bytes that a device can be given: the same if they begin at a page, else a copy. Their length is a multiple of [`PAGE`].
+#[must_use]
+pub fn aligned(data: Bytes) -> Bytes {
+    if data.as_ptr().addr().is_multiple_of(PAGE) {
+        return data;
+    }
+    let mut copy = AlignedBuf::dirty(data.len());
+    copy.copy_from_slice(&data);
+    copy.freeze()
+}
+
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
         let class = class(self.pages.len());

@@ -150,7 +150,7 @@ impl Inner {
             while let Some((id, bytes)) = { frames.borrow_mut().next(self.room(clients)) } {
                 match self.get(id) {
                     Some(c) => c.granted(bytes),
-                    None => debug_assert!(false, "a connection leaves the list when it ends"),
+                    None => base::unreached("a connection leaves the list when it ends"),
                 }
             }
         }

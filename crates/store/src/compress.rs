@@ -99,7 +99,7 @@ impl Compression {
         }
     }
 
-    /// The level that the library is asked for.
+    /// The level that the library is asked for: the nearest that the algorithm has.
     fn level(&self) -> i32 {
         let levels = self.algorithm.levels();
         self.level.clamp(*levels.start(), *levels.end())

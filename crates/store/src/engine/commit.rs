@@ -23,11 +23,11 @@ impl Store {
         }
     }
 
-    /// Writes an empty frame that records the newest frame as durable, if nothing was written since the last
-    /// call, and lets a store at rest release its freed blocks. The host calls this about once a second. Without such a record, opening takes an unreadable newest
-    /// frame for one that a crash cut off. Under load the next frame carries the record.
+    /// Writes an empty frame that records the newest frame as durable, if nothing was written since the last call, and
+    /// lets a store at rest release its freed blocks. The host calls this about once a second. Without such a record,
+    /// opening takes an unreadable newest frame for one that a crash cut off. Under load the next frame carries the record.
     pub fn confirm(&mut self) {
-        let quiet = self.log.is_unchanged();
+        let quiet = self.log.no_frame_since_last_call();
         // Prepared transactions hold all promised room, and their frame will carry the record.
         let open = self.log.has_records() || self.log.is_promised() || self.suspended.is_some();
         let busy = open || !self.log.is_at_rest() || self.failed().is_some();

@@ -19,7 +19,7 @@ use crate::key::{Cid, Oid};
 use crate::layout::{BLOCK, BLOCK_LEN};
 use crate::space::Runs;
 use crate::txn::Op;
-use base::buf::AlignedBuf;
+use base::buf::aligned;
 use base::device::IoKind;
 use bytes::Bytes;
 
@@ -108,13 +108,7 @@ impl Store {
     }
 
     fn start_early(&mut self, tag: Tag, data: Bytes) -> Runs {
-        let data = if (data.as_ptr() as usize).is_multiple_of(BLOCK_LEN) {
-            data
-        } else {
-            let mut buf = AlignedBuf::dirty(data.len());
-            buf.copy_from_slice(&data);
-            buf.freeze()
-        };
+        let data = aligned(data);
         let mut runs = Runs::new();
         let got = self.space.take(self.streams.large(), data.len() as u64 / BLOCK, &mut runs);
         let p = self.plan(tag);

@@ -48,7 +48,7 @@ pub(super) struct Log {
     /// later frame or a root.
     newest_frame: u64,
     confirmed: u64,
-    /// Number of the next frame at the last call of [`Log::is_unchanged`].
+    /// Number of the next frame at the last call of [`Log::no_frame_since_last_call`].
     last_head: u64,
     /// Log bytes promised to prepared transactions, and the number of these.
     promised: usize,
@@ -109,7 +109,7 @@ impl Log {
     }
 
     /// True if no frame was closed since the last call.
-    pub(super) fn is_unchanged(&mut self) -> bool {
+    pub(super) fn no_frame_since_last_call(&mut self) -> bool {
         std::mem::replace(&mut self.last_head, self.ring.head.seq) == self.ring.head.seq
     }
 

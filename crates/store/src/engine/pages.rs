@@ -19,6 +19,7 @@ use crate::superblock::BlobPtr;
 use base::crc::{SEED, crc32c};
 use base::device::IoKind;
 use base::errno::{self, Errno};
+use base::unreached;
 use bytes::{Bytes, BytesMut};
 use rustc_hash::FxHashMap;
 use slab::Slab;
@@ -177,8 +178,9 @@ impl Store {
     }
 
     fn let_one_in(&mut self) {
-        debug_assert!(!self.needs.queue.is_empty(), "the caller has seen a plan that waits");
-        let Some((tag, bytes)) = self.needs.queue.pop_front() else { return };
+        let Some((tag, bytes)) = self.needs.queue.pop_front() else {
+            return unreached("the caller has seen a plan that waits");
+        };
         let p = self.plan(tag);
         (p.brought, p.let_in) = (bytes, true);
         self.needs.brought += bytes;
@@ -235,8 +237,7 @@ impl Store {
     }
 
     pub(super) fn load_done(&mut self, load: usize, part: usize, result: Result<Bytes, Errno>) {
-        debug_assert!(self.needs.loads.get(load).is_some(), "each part of a load is done once");
-        let Some(l) = self.needs.loads.get_mut(load) else { return };
+        let Some(l) = self.needs.loads.get_mut(load) else { return unreached("each part of a load is done once") };
         let want = l.loc.runs.get(part).map_or(0, |r| u64::from(r.1) * BLOCK);
         let whole = |b: Bytes| if b.len() as u64 == want { Ok(b) } else { Err(errno::EIO) };
         if let Some(p) = l.parts.get_mut(part) {

@@ -9,7 +9,7 @@
 
 use super::FloorError;
 use super::place::Places;
-use base::buf::{AlignedBuf, PAGE};
+use base::buf::{AlignedBuf, PAGE, aligned};
 use base::device::{IoCompletion, IoId, IoKind, IoRequest};
 use base::errno::{self, EINVAL, EOPNOTSUPP, Errno};
 use bytes::{Buf as _, Bytes};
@@ -318,16 +318,6 @@ impl Server {
             self.net.consumed(*conn, of_one.iter().map(|(.., cost)| cost).sum());
         }
     }
-}
-
-/// Data in memory that the device can be given: a copy, unless it is in whole pages already.
-fn aligned(data: Bytes) -> Bytes {
-    if data.as_ptr().addr().is_multiple_of(PAGE) {
-        return data;
-    }
-    let mut b = AlignedBuf::dirty(data.len());
-    b.copy_from_slice(&data);
-    b.freeze()
 }
 
 impl Handler for Server {
