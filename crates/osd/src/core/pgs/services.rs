@@ -63,9 +63,13 @@ impl Services {
         self.scrubs.config.replace(config);
     }
 
-    /// Free name for the collection of a new PG, if any. An earlier collection of the PG may still be being removed.
+    /// Free name for the collection of a new PG. `None` while a copy of the PG is being removed, or if earlier
+    /// collections of it have all names.
     pub(super) fn free_name(&self, spg: SpgId) -> Option<Cid> {
-        self.reserver.free_name(spg, |_| self.reserver.is_being_removed(spg))
+        if self.reserver.is_being_removed(spg) {
+            return None;
+        }
+        self.reserver.free_name(spg, |_| false)
     }
 }
 
