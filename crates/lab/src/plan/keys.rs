@@ -308,6 +308,17 @@ fn distance(a: &str, b: &str) -> usize {
     row.last().copied().unwrap_or_default()
 }
 
+/// The value of `cluster.system` that is a bare server instead of OSDs.
+const FLOOR: &str = "floor";
+/// Largest object of the floor, in bytes.
+pub const FLOOR_OBJECT_MAX: u64 = 4 << 20;
+
+/// True if that value of `cluster.system` is the floor.
+#[must_use]
+pub fn is_floor(system: &str) -> bool {
+    system == FLOOR
+}
+
 /// Hosts of a cluster, as given to ssh.
 pub fn hosts(cluster: &super::Settings) -> impl Iterator<Item = &str> {
     cluster.text("hosts").split(',').map(str::trim).filter(|h| !h.is_empty())
@@ -335,7 +346,8 @@ impl Kind {
                 None => v.parse::<u8>().is_ok_and(|n| (1..=10).contains(&n)),
             },
             Self::System => {
-                matches!(v, "belemnite" | "ceph" | "floor")
+                matches!(v, "belemnite" | "ceph")
+                    || is_floor(v)
                     || [("ceph:", 5), ("existing:", 9)].iter().any(|(p, n)| v.starts_with(p) && v.len() > *n)
             }
         };

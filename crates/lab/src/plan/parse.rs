@@ -2,6 +2,7 @@
 
 use super::keys::{self, Key};
 use super::{Axes, Axis, Disturbance, Plan, Settings};
+use base::buf::PAGE;
 use std::collections::BTreeMap;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -310,11 +311,6 @@ fn check_disturbances(src: &Source<'_>, plan: &Plan) -> Result<()> {
     }
 }
 
-/// Largest object of the floor, in bytes.
-const OBJECT_MAX: u64 = 4 << 20;
-/// Bytes of a page, of which the floor's blocks are multiples.
-const PAGE: u64 = 4096;
-
 /// Checks relations between keys.
 fn check(src: &Source<'_>, plan: Plan) -> Result<Plan> {
     if plan.loads.is_empty() {
@@ -386,7 +382,7 @@ fn check(src: &Source<'_>, plan: Plan) -> Result<Plan> {
 
 /// Checks that the floor can do what a cell asks for.
 fn check_floor(src: &Source<'_>, plan: &Plan, c: &super::Cell) -> Result<()> {
-    if c.cluster.text("system") != "floor" {
+    if !keys::is_floor(c.cluster.text("system")) {
         return Ok(());
     }
     let (load, l) = (c.load_name(), &c.load);
@@ -394,7 +390,10 @@ fn check_floor(src: &Source<'_>, plan: &Plan, c: &super::Cell) -> Result<()> {
     if l.text("tool") != "bench" || l.text("target") != "object" || !job {
         return src.error(0, format!("load {load}: the floor takes reads and writes of objects by the tool bench"));
     }
-    if l.bytes("object_size") > OBJECT_MAX || !l.bytes("block").is_multiple_of(PAGE) || l.bytes("block") == 0 {
+    if l.bytes("object_size") > keys::FLOOR_OBJECT_MAX
+        || !l.bytes("block").is_multiple_of(PAGE as u64)
+        || l.bytes("block") == 0
+    {
         return src
             .error(0, format!("load {load}: the floor takes objects of at most 4M, and blocks of whole pages (4K)"));
     }

@@ -7,6 +7,7 @@ pub mod html;
 pub mod svg;
 pub mod text;
 
+use crate::plan::keys;
 use crate::result::{CellResult, METRICS};
 use crate::stats::{Ratio, Sample, ratio};
 use std::collections::{BTreeMap, BTreeSet};
@@ -140,7 +141,7 @@ fn same(a: &Group<'_>, b: &Group<'_>) -> bool {
 }
 
 fn is_floor(g: &Group<'_>) -> bool {
-    g.params.get("cluster.system").is_some_and(|s| s == "floor")
+    g.params.get("cluster.system").is_some_and(|s| keys::is_floor(s))
 }
 
 /// Each group that is not the floor's as the second of a pair, with the floor of the same run and settings as the first:

@@ -1,6 +1,6 @@
 //! Tables as plain text for a terminal, and as Markdown for documents.
 
-use super::{Group, above_floor, figure, metrics, pairs, ratio_text, short, varied};
+use super::{Group, Pair, above_floor, figure, metrics, pairs, ratio_text, short, varied};
 use std::fmt::Write as _;
 
 /// Figures in the short tables.
@@ -44,34 +44,37 @@ fn rows(groups: &[Group<'_>]) -> Vec<Vec<String>> {
 
 /// Rows of ratios: factor by which the first group is better.
 fn ratios(groups: &[Group<'_>]) -> Vec<Vec<String>> {
-    let pairs = pairs(groups);
-    let figures: Vec<_> = columns(groups).into_iter().filter(|(m, _)| *m != "client_us_per_op").collect();
     let keys = varied(groups);
-    let mut head = vec!["times better".to_owned(), "than".to_owned(), "load".to_owned()];
-    head.extend(figures.iter().map(|(_, name)| (*name).to_owned()));
-    let mut out = vec![head];
-    for p in &pairs {
-        let mut row = vec![p.a.source(), p.b.source(), p.a.label(&keys)];
-        row.extend(figures.iter().map(|(m, _)| p.better(m).map_or(String::new(), |r| ratio_text(&r))));
-        out.push(row);
-    }
-    if pairs.is_empty() { Vec::new() } else { out }
+    let names = |p: &Pair<'_, '_>| vec![p.a.source(), p.b.source(), p.a.label(&keys)];
+    factors(groups, &["times better", "than", "load"], &pairs(groups), names)
 }
 
 /// Rows of factors by which each system is above the floor.
 pub(super) fn floors(groups: &[Group<'_>]) -> Vec<Vec<String>> {
-    let above = above_floor(groups);
-    let figures: Vec<_> = columns(groups).into_iter().filter(|(m, _)| *m != "client_us_per_op").collect();
     let keys = varied(groups);
-    let mut head = vec!["times the floor".to_owned(), "load".to_owned()];
-    head.extend(figures.iter().map(|(_, name)| (*name).to_owned()));
-    let mut out = vec![head];
-    for p in &above {
-        let mut row = vec![p.b.source(), p.b.label(&keys)];
-        row.extend(figures.iter().map(|(m, _)| p.better(m).map_or(String::new(), |r| ratio_text(&r))));
-        out.push(row);
+    let names = |p: &Pair<'_, '_>| vec![p.b.source(), p.b.label(&keys)];
+    factors(groups, &["times the floor", "load"], &above_floor(groups), names)
+}
+
+/// A row for each pair behind a row of heads: its names, and its factor in each figure of the servers. No rows without
+/// pairs.
+fn factors<'a, 'b>(
+    groups: &[Group<'_>],
+    heads: &[&str],
+    pairs: &[Pair<'a, 'b>],
+    names: impl Fn(&Pair<'a, 'b>) -> Vec<String>,
+) -> Vec<Vec<String>> {
+    if pairs.is_empty() {
+        return Vec::new();
     }
-    if above.is_empty() { Vec::new() } else { out }
+    let figures: Vec<_> = columns(groups).into_iter().filter(|(m, _)| *m != "client_us_per_op").collect();
+    let mut head: Vec<String> = heads.iter().map(|h| (*h).to_owned()).collect();
+    head.extend(figures.iter().map(|(_, name)| (*name).to_owned()));
+    let row = |p: &Pair<'a, 'b>| {
+        let each = figures.iter().map(|(m, _)| p.better(m).map_or(String::new(), |r| ratio_text(&r)));
+        names(p).into_iter().chain(each).collect()
+    };
+    std::iter::once(head).chain(pairs.iter().map(row)).collect()
 }
 
 fn aligned(rows: &[Vec<String>]) -> String {

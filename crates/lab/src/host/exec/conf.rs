@@ -1,6 +1,6 @@
 //! The `ceph.conf` of a cluster that the laboratory makes, valid for Ceph's daemons and for Belemnite's.
 
-use crate::plan::Settings;
+use crate::plan::{Settings, keys};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -67,7 +67,7 @@ impl Conf<'_> {
     }
 
     fn is_floor(&self) -> bool {
-        self.cluster.text("system") == "floor"
+        keys::is_floor(self.cluster.text("system"))
     }
 
     /// The options of all programs.

@@ -178,11 +178,7 @@ impl Making<'_> {
             self.hosts.push(Arc::new(Remote::connect(self.settings.text("ssh"), h, &dir)?));
         }
         let osds = self.osds();
-        let ip = match self.hosts.first() {
-            Some(h) => h.lab_ip.clone(),
-            None if count > 0 => nodes::host_ip(self.port),
-            None => "127.0.0.1".to_owned(),
-        };
+        let ip = self.monitor_ip();
         let conf = Conf {
             fsid: &self.fsid,
             ip: &ip,

@@ -3,6 +3,7 @@
 
 use super::ExecError;
 use crate::host::command;
+use crate::plan::keys;
 use std::path::{Path, PathBuf};
 
 /// The system under test.
@@ -24,7 +25,7 @@ impl System {
         match s.split_once(':') {
             Some(("existing", conf)) => Self::Existing { conf: conf.into() },
             Some((_, root)) => Self::Ceph { root: root.into() },
-            None if s == "floor" => Self::Floor,
+            None if keys::is_floor(s) => Self::Floor,
             None if s == "ceph" => Self::Ceph { root: "/".into() },
             None => Self::Belemnite,
         }

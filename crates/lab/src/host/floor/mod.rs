@@ -105,7 +105,7 @@ async fn serve(o: &Options) -> Result<(), FloorError> {
     // The first commits would otherwise pay for blocks that a file system allocates.
     file.fill_holes(0, place::LIST_BYTES).map_err(|e| FloorError::Io(base::errno::name(e).into()))?;
     let bytes = file.bytes();
-    let least = place::LIST_BYTES + place::OBJECT_BYTES * o.servers.len() as u64;
+    let least = place::LIST_BYTES + crate::plan::keys::FLOOR_OBJECT_MAX * o.servers.len() as u64;
     if bytes < least {
         return Err(FloorError::Small(bytes, least));
     }

@@ -8,6 +8,7 @@ use super::super::{ExecError, nodes};
 use super::{Making, io, write_private};
 use crate::host::control::Control;
 use crate::host::exec::random::{new_key, new_uuid};
+use base::unreached;
 use serde_json::json;
 use std::fs;
 use std::sync::Arc;
@@ -74,16 +75,24 @@ impl Making<'_> {
         made.into_iter().collect()
     }
 
+    /// Address of the lab's monitor that all servers reach.
+    pub(super) fn monitor_ip(&self) -> String {
+        match self.hosts.first() {
+            Some(h) => h.lab_ip.clone(),
+            None if self.nodes.is_some() => nodes::host_ip(self.port),
+            None => "127.0.0.1".to_owned(),
+        }
+    }
+
     /// Arguments of a server of the floor.
     fn floor(&self, osds: &[OsdConf], id: usize) -> Vec<String> {
-        let monitor_ip = if self.nodes.is_some() { nodes::host_ip(self.port) } else { "127.0.0.1".to_owned() };
         let own = self.path(&format!("osd.{id}/block"));
         let file = osds.get(id).and_then(|o| o.device.clone()).unwrap_or(own);
         let mut args: Vec<String> = Vec::new();
-        let uuid = self.uuids.get(id).cloned().unwrap_or_default();
+        let uuid = self.uuids.get(id).cloned().unwrap_or_else(|| unreached("each OSD was made with an identity"));
         for (flag, value) in [
             ("--id", id.to_string()),
-            ("--monitor", format!("{monitor_ip}:{}", self.port)),
+            ("--monitor", format!("{}:{}", self.monitor_ip(), self.port)),
             ("--fsid", self.fsid.clone()),
             ("--uuid", uuid),
             ("--file", file),
