@@ -163,6 +163,38 @@ fn a_first_beacon_that_a_front_monitor_passes_on_late_does_not_replace_the_young
     }
 }
 
+/// The beacons of the younger instance went to another leader, by a session that the new one does not know.
+#[test]
+fn a_late_first_beacon_at_a_new_leader_does_not_replace_a_daemon_that_it_has_not_heard() {
+    let (mut c, _) = with_fs();
+    let mut a = Mds::boot(&mut c, "a", 6001);
+    settle(&mut c, std::slice::from_mut(&mut a));
+    let holder = |c: &Cluster| the_map(c).daemon_by_name("a").map(|i| i.global_id);
+    for late in [0, 1, 5] {
+        c.restart();
+        c.ticks(late);
+        let conn = session(&mut c, "a", 6003, &addr(26_003, 6003));
+        let boot = MMdsBeacon { global_id: 6003, ..a.message(st::BOOT) };
+        c.send(conn, &boot);
+        assert_eq!(holder(&c), Some(6001), "after {late} seconds");
+        c.ticks(1);
+        a.conn = session(&mut c, "a", 6001, &a.addrs);
+        c.subscribe(a.conn, "mdsmap", 0, false);
+        a.listen(&mut c);
+        let wish = a.wish();
+        a.beacon(&mut c, wish);
+        c.ticks(8);
+        c.send(conn, &boot);
+        assert_eq!(holder(&c), Some(6001), "the leader has heard it now");
+        assert!(a.alive);
+    }
+    // One that is not heard again gives way before its grace is over.
+    c.restart();
+    c.ticks(9);
+    let again = Mds::boot(&mut c, "a", 6004);
+    assert_eq!((holder(&c), again.rank), (Some(6004), 0));
+}
+
 /// A daemon that is silent does not keep another one of its name out, however young its session is.
 #[test]
 fn a_silent_daemon_gives_way_to_one_with_an_older_session() {

@@ -181,9 +181,13 @@ impl MonCore {
         let join = self.join_of(&m.fs);
         // The first beacon of an earlier instance may come late, by a session that its daemon has given up.
         let present = self.fs_edit().map().daemon_by_name(&m.name).map(|i| i.global_id);
-        let (grace, now) = (self.state.options.mds.beacon_grace, self.now.mono);
-        if present.is_some_and(|gid| self.mds_watch.is_younger(gid, session, grace, now)) {
-            tracing::info!("mon: ignoring mds.{} ({}): a younger instance is there", m.name, m.global_id);
+        let (options, now) = (&self.state.options.mds, self.now.mono);
+        if present.is_some_and(|gid| self.mds_watch.may_be_younger(gid, session, options, now)) {
+            tracing::info!(
+                "mon: ignoring mds.{} ({}): another instance is there and may be younger",
+                m.name,
+                m.global_id
+            );
             return Outcome::Ignore;
         }
         let mut e = self.fs_edit();

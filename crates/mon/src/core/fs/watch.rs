@@ -44,9 +44,15 @@ impl MdsWatch {
         d.session = d.session.max(Some(session));
     }
 
-    /// True if a daemon was heard within `grace`, by a session that is younger than one which opened at `session`.
-    pub(super) fn is_younger(&self, gid: u64, session: Mono, grace: Duration, now: Mono) -> bool {
-        self.daemons.get(&gid).is_some_and(|d| now.since(d.at) < grace && d.session > Some(session))
+    /// True if a daemon may be younger than one whose session opened at `session`: it was heard within the grace, by a
+    /// younger session. A leader does not know the sessions by which the leaders before it heard a daemon. So a daemon
+    /// that it has not heard yet may be younger, too, until it has had the time for a beacon.
+    pub(super) fn may_be_younger(&self, gid: u64, session: Mono, o: &MdsOptions, now: Mono) -> bool {
+        match self.daemons.get(&gid) {
+            None => true,
+            Some(Heard { at, session: None }) => now.since(*at) < recent(o),
+            Some(Heard { at, session: Some(s) }) => now.since(*at) < o.beacon_grace && *s > session,
+        }
     }
 
     /// Checks the daemons of a map. Returns whether any was heard recently, and those whose grace is over.
@@ -58,8 +64,7 @@ impl MdsWatch {
         for g in map.mds_roles.keys() {
             self.daemons.entry(*g).or_insert(Heard { at: now, session: None });
         }
-        let limit = interval.max(grace / 2);
-        let heard = self.daemons.values().any(|d| now.since(d.at) < limit);
+        let heard = self.daemons.values().any(|d| now.since(d.at) < recent(o));
         // The first beacon after a silence shows that the monitor hears again, not that the other daemons are gone.
         let again = std::mem::replace(&mut self.heard_none, !heard) && heard;
         if stalled || again {
@@ -69,6 +74,11 @@ impl MdsWatch {
         let silent = self.daemons.iter().filter(|(_, d)| now.since(d.at) >= grace).map(|(g, _)| *g).collect();
         (heard, silent)
     }
+}
+
+/// Time in which a daemon that runs is heard.
+fn recent(o: &MdsOptions) -> Duration {
+    o.beacon_interval.max(o.beacon_grace / 2)
 }
 
 impl MonCore {

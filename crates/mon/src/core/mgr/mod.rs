@@ -12,7 +12,7 @@ use base::{AddrVec, EntityKind, Mono, OsdId};
 use bytes::Bytes;
 use wire::Message;
 use wire::msg::{MMgrBeacon, MMgrClose, MMgrDigest, MMgrMap, MMgrOpen, MMgrReport, MMonMgrReport, MPgStats};
-use wire::types::{MgrMap, MgrStandbyInfo};
+use wire::types::{MgrMap, MgrStandbyInfo, ModuleInfo};
 
 use super::MonCore;
 use super::session::Session;
@@ -53,11 +53,21 @@ const MAX_OWN_CLIENTS: usize = 64;
 /// Interval of digests to a separate manager (`mon_mgr_digest_period`).
 const DIGEST_PERIOD: Duration = Duration::from_secs(5);
 
+/// Interval of a manager's beacons (`mgr_tick_period`).
+const BEACON_INTERVAL: Duration = Duration::from_secs(2);
+/// Time in which a manager that runs is heard, also if its monitor is gone and it has to find another one.
+const BEACON_RECENT: Duration = Duration::from_secs(8);
+
 /// Times of the separate manager, and of service maps.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct MgrWatch {
-    /// Time of its last beacon; `None` after it was replaced.
+    /// Time of the last beacon of the active manager, or of the last restart of the grace; `None` after it was replaced.
     beacon: Option<Mono>,
+    /// Time at which the youngest session that brought such a beacon opened. `None`: no beacon came yet.
+    session: Option<Mono>,
+    /// Times of the first and of the last check.
+    begun: Option<Mono>,
+    checked: Option<Mono>,
     /// Time of the last digest sent to it.
     digest_sent: Option<Mono>,
     /// Time of the last service map sent.
@@ -69,17 +79,6 @@ pub(super) struct MgrWatch {
 }
 
 impl MgrWatch {
-    /// The watch of a process that starts at `now`, from which the manager has the full grace.
-    pub(super) fn new(now: Mono) -> Self {
-        Self {
-            beacon: Some(now),
-            digest_sent: None,
-            services_sent: None,
-            services_wait: false,
-            standbys: BTreeMap::new(),
-        }
-    }
-
     /// True if a service map may be sent now; otherwise one waits.
     fn takes_services(&mut self, now: Mono) -> bool {
         self.services_wait = self.services_sent.is_some_and(|t| now.since(t) < SERVICES_APART);
@@ -89,8 +88,35 @@ impl MgrWatch {
         !self.services_wait
     }
 
-    fn heard(&mut self, now: Mono) {
+    /// Notes a beacon of the active manager, which came by a session that opened at `session`.
+    fn heard(&mut self, session: Mono, now: Mono) {
         self.beacon = Some(now);
+        self.session = self.session.max(Some(session));
+    }
+
+    /// Notes the first beacon of a manager that becomes the active one.
+    fn begins(&mut self, session: Mono, now: Mono) {
+        (self.beacon, self.session) = (Some(now), Some(session));
+    }
+
+    /// True if the active manager may be younger than one whose session opened at `session`: it was heard within the
+    /// grace, by a younger session. A leader does not know the sessions by which the leaders before it heard a manager. So
+    /// one that it has not heard yet may be younger, too, until it has had the time for a beacon.
+    fn may_be_younger(&self, session: Mono, now: Mono) -> bool {
+        match self.session {
+            None => self.begun.is_none_or(|t| now.since(t) < BEACON_RECENT),
+            Some(s) => s > session && !self.is_silent(now),
+        }
+    }
+
+    /// Runs once a second. After a stall of the monitor, and in its first check, the grace of every manager starts anew.
+    fn check(&mut self, now: Mono) {
+        self.begun.get_or_insert(now);
+        let before = self.checked.replace(now);
+        if before.is_none_or(|t| now.since(t) > BEACON_GRACE.saturating_sub(BEACON_INTERVAL)) {
+            self.beacon = Some(now);
+            self.standbys.values_mut().for_each(|t| *t = now);
+        }
     }
 
     fn is_silent(&self, now: Mono) -> bool {
@@ -116,6 +142,11 @@ impl MgrWatch {
         }
         due
     }
+}
+
+/// The entry of a standby in the manager map.
+fn standby(gid: u64, name: String, available_modules: Vec<ModuleInfo>, mgr_features: u64) -> MgrStandbyInfo {
+    MgrStandbyInfo { gid, name, available_modules, mgr_features, ..MgrStandbyInfo::default() }
 }
 
 impl MonCore {
@@ -295,7 +326,10 @@ impl MonCore {
             tracing::warn!("mon: ignoring a beacon of manager {}: the built-in one is active", self.who(c));
             return;
         }
-        self.end_earlier_instance(&m);
+        let opened = s.opened();
+        if !self.end_earlier_instance(&m, opened) {
+            return;
+        }
         let map = self.pending.mgrmap(&self.state).clone();
         let mut next = MgrMap { ..map.clone() };
         // An earlier instance of this daemon that waited as a standby is gone.
@@ -313,7 +347,7 @@ impl MonCore {
             next.clients = m.clients;
             next.client_names = m.client_names;
             next.available_modules = m.modules;
-            self.mgr_watch.heard(self.now.mono);
+            self.mgr_watch.heard(opened, self.now.mono);
         } else if map.active_gid == 0 {
             // It tells its commands once it is available.
             self.state.separate_mgr_mut().begins();
@@ -325,7 +359,7 @@ impl MonCore {
             next.available_modules = m.modules;
             next.standbys.remove(&m.gid);
             next.always_on_modules.insert(RELEASE, ALWAYS_ON.iter().map(|m| (*m).to_owned()).collect());
-            self.mgr_watch.heard(self.now.mono);
+            self.mgr_watch.begins(opened, self.now.mono);
             let line = format!("Activating manager daemon {}", m.name);
             self.pending.log(&self.state, self.now, Prio::INFO, "cluster", line);
         } else if m.available {
@@ -333,29 +367,34 @@ impl MonCore {
             self.reply(c, 0, &MMgrMap { map: MgrMap::default() });
             return;
         } else {
-            let info = MgrStandbyInfo {
-                gid: m.gid,
-                name: m.name,
-                available_modules: m.modules,
-                mgr_features: m.mgr_features,
-                ..MgrStandbyInfo::default()
-            };
             self.mgr_watch.standbys.insert(m.gid, self.now.mono);
-            next.standbys.insert(m.gid, info);
+            next.standbys.insert(m.gid, standby(m.gid, m.name, m.modules, m.mgr_features));
         }
         if next != map {
             *self.pending.mgrmap_mut(&self.state) = MgrMap { epoch: self.state.mgrmap.epoch.next(), ..next };
         }
     }
 
-    /// Ends the role of the active manager if the beacon is of a process that took its place under the same name.
-    fn end_earlier_instance(&mut self, m: &MMgrBeacon) {
-        let is_another = m.gid != self.pending.mgrmap(&self.state).active_gid;
-        if is_another && m.name == self.pending.mgrmap(&self.state).active_name && !m.available {
-            self.pending.end_manager(&self.state, self.now.wall);
-            let line = format!("Active manager daemon {} restarted", m.name);
-            self.pending.log(&self.state, self.now, Prio::INFO, "cluster", line);
+    /// True if the beacon is of another process that has the name of the active manager, and waits to become active.
+    fn is_instance_of_active(&self, m: &MMgrBeacon) -> bool {
+        let map = self.pending.mgrmap(&self.state);
+        m.gid != map.active_gid && m.name == map.active_name && !m.available
+    }
+
+    /// Ends the role of the active manager if the beacon is of a process that took its place under the same name. False
+    /// if the active one may be the younger: then the beacon does not count.
+    fn end_earlier_instance(&mut self, m: &MMgrBeacon, opened: Mono) -> bool {
+        if !self.is_instance_of_active(m) {
+            return true;
         }
+        if self.mgr_watch.may_be_younger(opened, self.now.mono) {
+            tracing::info!("mon: ignoring mgr.{} ({}): another instance is active and may be younger", m.name, m.gid);
+            return false;
+        }
+        self.pending.end_manager(&self.state, self.now.wall);
+        let line = format!("Active manager daemon {} restarted", m.name);
+        self.pending.log(&self.state, self.now, Prio::INFO, "cluster", line);
+        true
     }
 
     /// Sends the line on PGs and space that Ceph's manager logs every two seconds, and those about commands that only
@@ -420,6 +459,7 @@ impl MonCore {
             return;
         }
         let now = self.now.mono;
+        self.mgr_watch.check(now);
         if self.mgr_watch.is_silent(now) && self.state.mgrmap.active_gid != 0 {
             self.mgr_watch.forget();
             self.state.mgr_mut().stats.drop_digest();

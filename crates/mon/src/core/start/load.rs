@@ -254,7 +254,7 @@ impl MonCore {
             liveness: crate::core::osd::Liveness::default(),
             creating_targets: crate::core::osd::CreatingTargets::default(),
             merges: BTreeMap::new(),
-            mgr_watch: crate::core::mgr::MgrWatch::new(now.mono),
+            mgr_watch: crate::core::mgr::MgrWatch::default(),
             mds_watch: crate::core::fs::MdsWatch::default(),
             effects: Vec::new(),
             ticks: Default::default(),
