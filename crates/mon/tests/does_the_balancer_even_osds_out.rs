@@ -6,9 +6,9 @@ use base::{OsdId, PgId, PoolId};
 use mgr::balance::Spread;
 use mon::state::Role;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use support::*;
-use wire::msg::MPgStats;
+use wire::msg::{MOsdPgCreated, MPgStats};
 use wire::types::{OsdStat, PgStat, StoreStatfs, pg_state};
 
 const OSDS: i32 = 12;
@@ -23,9 +23,16 @@ struct Field {
 
 impl Field {
     fn new() -> Self {
+        Self::of(PGS)
+    }
+
+    fn of(pgs: u32) -> Self {
         let (mut c, admin, _) = Cluster::with_osds(OSDS);
         let mut f = {
-            c.ok(admin, &json!({ "prefix": "osd pool create", "pool": "p", "pg_num": PGS, "pgp_num": PGS }));
+            let most =
+                json!({ "prefix": "config set", "who": "global", "name": "mon_max_pg_per_osd", "value": "10000" });
+            c.ok(admin, &most);
+            c.ok(admin, &json!({ "prefix": "osd pool create", "pool": "p", "pg_num": pgs, "pgp_num": pgs }));
             let pool = c.map().pool_by_name("p").unwrap();
             Self { c, admin, pool, seq: 0 }
         };
@@ -43,7 +50,7 @@ impl Field {
     fn report_used(&mut self, degraded: i64, misplaced: i64, available: [i64; OSDS as usize]) {
         self.seq += 1;
         let mut by: BTreeMap<OsdId, BTreeMap<PgId, PgStat>> = BTreeMap::new();
-        for seed in 0..PGS {
+        for seed in 0..self.c.map().pools[&self.pool].pg_num {
             let pg = PgId { pool: self.pool, seed };
             let at = self.c.map().pg_to_up_acting(pg);
             let mut s = PgStat {
@@ -77,6 +84,11 @@ impl Field {
         let spread = Spread::of(self.c.map(), |_, _| 0.0);
         let p = &spread.pools[&self.pool];
         p.targets().map(|(o, _)| p.deviation(o).abs()).fold(0.0, f64::max)
+    }
+
+    fn places(&self) -> Vec<Vec<OsdId>> {
+        let set = |seed| self.c.map().pg_to_up_acting(PgId { pool: self.pool, seed }).up.to_vec();
+        (0..self.c.map().pools[&self.pool].pg_num).map(set).collect()
     }
 
     fn status(&mut self) -> Value {
@@ -273,17 +285,13 @@ fn the_fullest_osds_lose_weight_and_a_trial_changes_nothing() {
 #[test]
 fn pgs_with_objects_stay_when_an_osd_joins_and_the_balancer_moves_them() {
     let mut f = Field::new();
-    let places = |f: &Field| -> Vec<Vec<OsdId>> {
-        let set = |seed| f.c.map().pg_to_up_acting(PgId { pool: f.pool, seed }).up.to_vec();
-        (0..PGS).map(set).collect()
-    };
-    let held = |f: &Field, o: i32| places(f).iter().filter(|s| s.contains(&OsdId(o))).count();
-    let before = places(&f);
+    let held = |f: &Field, o: i32| f.places().iter().filter(|s| s.contains(&OsdId(o))).count();
+    let before = f.places();
     f.c.new_osd(f.admin, OSDS, "new");
-    assert_eq!(places(&f), before, "with the item in the CRUSH map");
+    assert_eq!(f.places(), before, "with the item in the CRUSH map");
     f.c.boot(OSDS, &osd_addr(OSDS));
     assert!(f.c.map().is_in(OsdId(OSDS)) && f.c.map().is_up(OsdId(OSDS)));
-    assert_eq!(places(&f), before, "with the OSD in");
+    assert_eq!(f.places(), before, "with the OSD in");
     assert!(f.items() > 0);
     // A pool without objects uses the new OSD at once.
     let pool = f.pool;
@@ -304,9 +312,36 @@ fn pgs_with_objects_stay_when_an_osd_joins_and_the_balancer_moves_them() {
 
     f.report(0, 0);
     f.set("mgr/balancer/hold_growth", "false");
-    let before = places(&f);
+    let before = f.places();
     f.c.new_osd(f.admin, OSDS + 1, "other");
     f.c.boot(OSDS + 1, &osd_addr(OSDS + 1));
-    assert_ne!(places(&f), before, "nothing is held");
+    assert_ne!(f.places(), before, "nothing is held");
     assert!(held(&f, OSDS + 1) > 0);
+}
+
+/// Of more PGs than a step looks at, the rest is held by the monitor that leads next.
+#[test]
+fn a_new_leader_goes_on_to_hold_pgs_where_they_are() {
+    let mut f = Field::of(10_000);
+    // Copies have no order.
+    let places =
+        |f: &Field| -> Vec<BTreeSet<OsdId>> { f.places().into_iter().map(|s| s.into_iter().collect()).collect() };
+    let before = places(&f);
+    let osds: Vec<u64> = (0..OSDS).map(|o| f.c.osd_session(o, osd_addr(o), Role::Mon)).collect();
+    for seed in 0..10_000 {
+        let pgid = PgId { pool: f.pool, seed };
+        let primary = f.c.map().pg_to_up_acting(pgid).acting_primary.0;
+        f.c.send(osds[primary as usize], &MOsdPgCreated { pgid, ..MOsdPgCreated::default() });
+    }
+    assert!(f.c.core.state().osds.creating.is_empty());
+    let moved = |f: &Field| places(f).iter().zip(&before).filter(|(a, b)| a != b).count();
+    f.c.new_osd(f.admin, OSDS, "new");
+    f.c.boot(OSDS, &osd_addr(OSDS));
+    assert!(f.items() > 1000 && moved(&f) > 100, "{} items, {} moved", f.items(), moved(&f));
+    f.c.restart();
+    f.c.ticks(3);
+    assert_eq!(moved(&f), 0, "{} items", f.items());
+    f.c.restart();
+    f.c.ticks(3);
+    assert_eq!((moved(&f), f.c.core.state().osds.growth.is_none()), (0, true));
 }

@@ -15,7 +15,7 @@
 //! `pgs_that_nobody_wants_kept_and_other_changes_of_the_pool_move`).
 
 use super::items_between;
-use base::{OsdId, PgId};
+use base::{Epoch, OsdId, PgId};
 use cluster::osdmap::{RuleOsds, osd_state};
 use cluster::{OsdMap, PgPool};
 use std::collections::{BTreeSet, VecDeque};
@@ -24,6 +24,15 @@ use std::sync::Arc;
 
 /// Most maps that a pass compares with; with more the oldest ones count no more.
 const MAPS_MAX: usize = 16;
+
+/// A pass as it is stored, so that another monitor goes on with it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoredGrowth {
+    /// The last PG that was looked at.
+    pub at: Option<PgId>,
+    /// Epochs of the maps before OSDs joined, each for the PGs up to the named one; `None` for the last.
+    pub before: Vec<(Option<PgId>, Epoch)>,
+}
 
 /// The upmap items of a PG.
 type Items = Vec<(OsdId, OsdId)>;
@@ -94,6 +103,24 @@ impl Growth {
             if let Some((upto, _)) = self.before.back_mut() {
                 *upto = None;
             }
+        }
+    }
+
+    /// The pass to be stored; `None` if no PGs are left.
+    #[must_use]
+    pub fn stored(&self) -> Option<StoredGrowth> {
+        let before = self.before.iter().map(|(upto, m)| (*upto, m.epoch)).collect();
+        self.is_under_way().then_some(StoredGrowth { at: self.at, before })
+    }
+
+    /// Goes on with a stored pass, and begins it anew if OSDs have joined since. `map` gives the map of an epoch; PGs of
+    /// one that is gone are left alone.
+    pub fn resume(&mut self, stored: &StoredGrowth, mut map: impl FnMut(Epoch) -> Option<Arc<OsdMap>>) {
+        let since = std::mem::take(self);
+        self.at = stored.at;
+        self.before = stored.before.iter().filter_map(|(upto, e)| Some((*upto, map(*e)?))).collect();
+        for (_, before) in since.before.into_iter().rev() {
+            self.begin(before);
         }
     }
 

@@ -25,7 +25,7 @@ mod target;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use growth::{Growth, joins};
+pub use growth::{Growth, StoredGrowth, joins};
 pub use items::items_between;
 pub use moves::{Limits, Move, Plan};
 pub use run::{Balancer, BalancerChange, BalancerOptions, CREATED, NOTHING, NamedPlan};

@@ -140,6 +140,8 @@ pub struct OsdState {
     pub purged_snaps: BTreeMap<PoolId, IntervalSet>,
     /// Cut links between OSDs.
     pub cuts: Cuts,
+    /// The pass that keeps PGs where they are, since OSDs join.
+    pub growth: Option<mgr::balance::StoredGrowth>,
 }
 
 /// The committed state and some volatile values, as they are read. Plain data: only [`ClusterState`] has one after the

@@ -18,6 +18,7 @@ use base::{AddrKind, AddrVec, AuthName, EntityAddr, Epoch, Now, OsdId, PgId, Poo
 use bytes::Bytes;
 use cluster::osdmap::AddrKey;
 use cluster::{Incremental, IntervalSet, MonMap, OsdMap, PgPool};
+use mgr::balance::StoredGrowth;
 use wire::types::{FsMap, MgrMap};
 
 use super::log::{LogEntry, Prio};
@@ -64,6 +65,8 @@ pub struct Changes {
     pub term: Option<u64>,
     /// The epoch below which OSD maps are removed.
     pub trim_to: Option<Epoch>,
+    /// The pass that keeps PGs where they are, or its end.
+    pub growth: Option<Option<StoredGrowth>>,
 }
 
 /// Changes collected for the next commit: read as [`Changes`], made by the methods here.
@@ -104,11 +107,12 @@ impl Pending {
             && self.global_id_end.is_none()
             && self.term.is_none()
             && self.trim_to.is_none()
+            && self.growth.is_none()
     }
 
     /// The pending map change and the number of other changes of each kind, to see in assertions whether there are new
     /// ones.
-    pub(crate) fn extent(&self) -> (Option<Incremental>, [usize; 14]) {
+    pub(crate) fn extent(&self) -> (Option<Incremental>, [usize; 15]) {
         let some = |is: bool| usize::from(is);
         let n = [
             self.auth.len(),
@@ -125,6 +129,7 @@ impl Pending {
             some(self.fsmap.is_some()),
             some(self.service_keys.is_some()),
             some(self.trim_to.is_some()),
+            some(self.growth.is_some()),
         ];
         (self.inc.clone(), n)
     }
@@ -364,6 +369,11 @@ impl Pending {
     /// Sets the epoch below which OSD maps are removed.
     pub(crate) fn set_trim_to(&mut self, epoch: Epoch) {
         self.changes.trim_to = Some(epoch);
+    }
+
+    /// Sets the pass that keeps PGs where they are.
+    pub(crate) fn set_growth(&mut self, growth: Option<StoredGrowth>) {
+        self.changes.growth = Some(growth);
     }
 
     /// Takes the pending map change.

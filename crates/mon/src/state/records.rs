@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use auth::CryptoKey;
 use base::{AuthName, Epoch, OsdId, PgId, PoolId, Utime};
 use bytes::Bytes;
+use mgr::balance::StoredGrowth;
 use wire::codec::Result;
 use wire::{Decode, Encode, Features, Reader, Writer};
 
@@ -73,6 +74,8 @@ pub mod key {
     pub const OSD_METADATA: &str = "osd/metadata/";
     /// Prefix of the queues of PGs to create.
     pub const CREATING: &str = "osd/creating/";
+    /// Key of the pass that keeps PGs where they are, since OSDs join.
+    pub const GROWTH: &str = "osd/growth";
     /// Prefix of the snapshots that an epoch took off the removal queue.
     pub const PURGED_SNAPS: &str = "osd/purged-snaps/";
     /// Prefix of the snapshots of a pool that all its PGs purged.
@@ -282,6 +285,41 @@ impl Decode for Bounds {
         r.versioned("map bounds", 1, |r, _| {
             let checkpoints = r.vec_with("checkpoints", |r| r.get())?.into_iter().collect();
             Ok(Self { oldest, newest, checkpoints, writer: (r.u64()?, r.u64()?) })
+        })
+    }
+}
+
+/// A pass that keeps PGs where they are; see [`mgr::balance::Growth`].
+pub(crate) struct Growing(pub(crate) StoredGrowth);
+
+fn put_place(w: &mut Writer, pg: Option<&PgId>) {
+    w.bool(pg.is_some());
+    if let Some(pg) = pg {
+        w.put(pg);
+    }
+}
+
+fn get_place(r: &mut Reader<'_>) -> Result<Option<PgId>> {
+    Ok(if r.bool()? { Some(r.get()?) } else { None })
+}
+
+impl Encode for Growing {
+    fn encode(&self, w: &mut Writer) {
+        w.versioned(1, 1, |w| {
+            put_place(w, self.0.at.as_ref());
+            w.seq(self.0.before.iter(), |w, (upto, e)| {
+                put_place(w, upto.as_ref());
+                w.put(e);
+            });
+        });
+    }
+}
+impl Decode for Growing {
+    fn decode(r: &mut Reader<'_>) -> Result<Self> {
+        r.versioned("growth", 1, |r, _| {
+            let at = get_place(r)?;
+            let before = r.vec_with("maps", |r| Ok((get_place(r)?, r.get()?)))?;
+            Ok(Self(StoredGrowth { at, before }))
         })
     }
 }

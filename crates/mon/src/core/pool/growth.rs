@@ -2,17 +2,20 @@
 //!
 //! The change that lets an OSD join gets the upmap items in the same proposal, so that no OSD sees a map by which the PGs
 //! move. `mgr::balance::Growth` finds the items. Of very many PGs the rest follows with the ticks; until then those PGs may
-//! begin to move.
+//! begin to move. How far the pass is stands in the state, so that another monitor that begins to lead goes on with it.
 //!
 //! Invariant: a proposal or tick looks at no more than [`PGS_A_STEP`] PGs.
 //!
-//! Tests: an assertion.
+//! Tests: an assertion; `tests/does_the_balancer_even_osds_out.rs`.
 
 use crate::core::MonCore;
+use crate::core::reply::fetch::Fetch;
 use crate::state::balance::{may_hold, options};
 use crate::state::log::Prio;
-use base::PgId;
-use mgr::balance::joins;
+use base::{Epoch, PgId};
+use cluster::OsdMap;
+use mgr::balance::{StoredGrowth, joins};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// PGs that are looked at in one proposal or tick; each takes 20 to 30 microseconds.
@@ -31,11 +34,23 @@ impl MonCore {
         }
     }
 
-    /// Goes on with PGs that were left.
+    /// Goes on with PGs that were left, also by the monitor that led before.
     pub(in crate::core) fn tick_growth(&mut self) {
+        if self.ticks.asks_for_growth()
+            && let Some(stored) = self.state.osds.growth.clone()
+        {
+            let epochs = || stored.before.iter().map(|(_, e)| *e);
+            let ranges = epochs().flat_map(|e| self.state.history.ranges_for_fulls(e, e)).collect();
+            self.fetch(ranges, 0, Fetch::Growth(stored));
+        }
         if self.ticks.growth().is_under_way() {
             self.step_growth();
         }
+    }
+
+    /// Goes on with the pass of the monitor that led before, with the maps that it compared with.
+    pub(in crate::core) fn resume_growth(&mut self, stored: &StoredGrowth, maps: &BTreeMap<Epoch, Arc<OsdMap>>) {
+        self.ticks.growth().resume(stored, |e| maps.get(&e).cloned());
     }
 
     fn step_growth(&mut self) {
@@ -62,6 +77,10 @@ impl MonCore {
         if n > 0 {
             let line = format!("balancer: holds {n} placement groups where they are while OSDs join");
             self.pending.log(&self.state, self.now, Prio::INFO, "cluster", line);
+        }
+        let stored = growth.stored();
+        if self.pending.growth.as_ref().unwrap_or(&self.state.osds.growth) != &stored {
+            self.pending.set_growth(stored);
         }
         *self.ticks.growth() = growth;
     }

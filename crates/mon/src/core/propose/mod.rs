@@ -27,7 +27,7 @@ use super::MonCore;
 use super::pool::purged;
 use crate::state::config::CONFIG_HISTORY_STORED;
 use crate::state::maps::below;
-use crate::state::records::{Bounds, CreatingPool, FORMAT, key, value};
+use crate::state::records::{Bounds, CreatingPool, FORMAT, Growing, key, value};
 use crate::state::{Changes, ConfigChange, CreatingPg, Durable, NewMap, Queues};
 use batch::Batch;
 use commit::Attempt;
@@ -336,6 +336,9 @@ impl MonCore {
         }
         if let Some(n) = c.global_id_end {
             b.put(key::GLOBAL_ID, value(&n));
+        }
+        if let Some(g) = &c.growth {
+            b.head(key::GROWTH, g.clone().map(|g| value(&Growing(g))));
         }
     }
 

@@ -1,9 +1,12 @@
 //! Reads of the state store for sessions: old maps and purged snapshots.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use base::Epoch;
 use bytes::Bytes;
+use cluster::OsdMap;
+use mgr::balance::StoredGrowth;
 use state::{Entry, Op, Outcome, Range, StateError};
 use wire::Message;
 
@@ -29,17 +32,24 @@ pub(in crate::core) enum Fetch {
     Scrub { conn: ConnKey, commits: u64, tries: u32, records: Vec<(Bytes, Entry)> },
     /// Purged snapshots by epoch.
     Purged { conn: ConnKey, tid: u64, start: Epoch, last: Epoch },
+    /// The maps that a stored pass over PGs compares with.
+    Growth(StoredGrowth),
 }
+
+/// Connection of reads that are for no session.
+const NO_SESSION: ConnKey = ConnKey::MAX;
 
 impl Fetch {
     /// The connection that the read is for.
     fn conn(&self) -> ConnKey {
-        let (Self::Maps { conn, .. }
-        | Self::Send { conn, .. }
-        | Self::Command { conn, .. }
-        | Self::Scrub { conn, .. }
-        | Self::Purged { conn, .. }) = self;
-        *conn
+        match self {
+            Self::Maps { conn, .. }
+            | Self::Send { conn, .. }
+            | Self::Command { conn, .. }
+            | Self::Scrub { conn, .. }
+            | Self::Purged { conn, .. } => *conn,
+            Self::Growth(_) => NO_SESSION,
+        }
     }
 }
 
@@ -145,6 +155,11 @@ impl MonCore {
             },
             // `gather` has already taken scrubs.
             Fetch::Scrub { .. } => {}
+            Fetch::Growth(stored) => {
+                let mut map = |e: &Epoch| OsdMap::decode_blob(&full(*e)?).ok().map(Arc::new);
+                let maps = stored.before.iter().map(|(_, e)| *e).filter_map(|e| Some((e, map(&e)?))).collect();
+                self.resume_growth(&stored, &maps);
+            }
             Fetch::Purged { conn, tid, start, last } => self.purged_snaps_read(conn, tid, start, last, got),
         }
     }

@@ -23,7 +23,9 @@ use crate::state::kv::KvStore;
 use crate::state::log::ClusterLog;
 use crate::state::maps::{MapHistory, StoredMaps};
 use crate::state::options::MonOptions;
-use crate::state::records::{Bounds, CreatingPool, FEATURES, FORMAT, FORMAT_FEATURES, FORMAT_READ, key, value};
+use crate::state::records::{
+    Bounds, CreatingPool, FEATURES, FORMAT, FORMAT_FEATURES, FORMAT_READ, Growing, key, value,
+};
 use crate::state::{
     AuthEntry, ClusterState, ConfigDb, ConfigKey, FsState, OsdState, Pending, Role, Sessions, StateView, StoreAnswers,
 };
@@ -421,6 +423,8 @@ fn load_record(
         *service_keys = decode(k, v)?;
     } else if text == key::TERM {
         s.mons.term = count(k, decode(k, v)?)?;
+    } else if text == key::GROWTH {
+        s.osds.growth = Some(decode::<Growing>(k, v)?.0);
     } else if text == key::LOST_TICKETS {
         s.lost_tickets = Some(decode(k, v)?);
     } else if text == key::GLOBAL_ID {

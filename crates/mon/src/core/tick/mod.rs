@@ -41,6 +41,8 @@ pub(super) struct Ticks {
     overrides: Overrides,
     /// PGs that are held where they are, since OSDs join.
     growth: Growth,
+    /// The pass that another monitor began was asked for.
+    growth_asked: bool,
     /// The last pool whose purged snapshots were compared.
     purged: PoolId,
     /// Time at which devices are looked at next.
@@ -63,6 +65,11 @@ impl Ticks {
     /// The PGs that are held where they are, since OSDs join.
     pub(super) fn growth(&mut self) -> &mut Growth {
         &mut self.growth
+    }
+
+    /// True for the first call.
+    pub(super) fn asks_for_growth(&mut self) -> bool {
+        !std::mem::replace(&mut self.growth_asked, true)
     }
 
     /// True if it is time to look at devices. Then `every` later it is again.

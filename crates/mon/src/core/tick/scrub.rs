@@ -92,6 +92,7 @@ fn differences(served: &ClusterState, stored: &ClusterState) -> Vec<&'static str
         ("metadata of OSDs", a.osds.metadata == b.osds.metadata),
         ("metadata of MDS daemons", a.fs.metadata == b.fs.metadata),
         ("PGs to create", a.osds.creating == b.osds.creating),
+        ("the pass that holds PGs", a.osds.growth == b.osds.growth),
         ("purged snapshots", a.osds.purged_snaps == b.osds.purged_snaps),
         ("the cluster log", log(a) == log(b)),
         ("the term", a.mons.term == b.mons.term),

@@ -107,6 +107,9 @@ impl ClusterState {
         if let Some(m) = c.mgrmap {
             s.mgrmap = m;
         }
+        if let Some(g) = c.growth {
+            s.osds.growth = g;
+        }
         for line in d.log {
             s.log.push(line);
         }
