@@ -303,7 +303,7 @@ fn unsupported_commands_say_so_and_change_nothing() {
     ] {
         let (rc, rs, _) = c.command(admin, &cmd, "");
         assert_eq!(rc, -95, "{cmd}: {rs}");
-        let says = ["not supported", "is not enabled", "move it to etcd first"];
+        let says = ["not supported", "does not support", "is not enabled", "move it to etcd first"];
         assert!(says.iter().any(|t| rs.contains(t)), "{cmd}: {rs}");
     }
     assert_eq!(c.map().epoch, epoch);

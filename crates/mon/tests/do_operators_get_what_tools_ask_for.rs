@@ -125,7 +125,8 @@ fn commands_that_are_absent_name_what_to_use_instead() {
         ("nvme-gw create", "NVMe-oF"),
         ("nvme-gw show", "NVMe-oF"),
         ("telemetry on", "belemnite report"),
-        ("osd pg-upmap-primary", "osd primary-affinity"),
+        ("osd pool stretch set", "datacenters"),
+        ("fs subvolume charmap get", "belemnite up --mgr ceph"),
         ("mon enable_stretch_mode", "etcd"),
         ("fs snapshot mirror enable", "cephfs-mirror"),
     ] {
@@ -133,8 +134,8 @@ fn commands_that_are_absent_name_what_to_use_instead() {
         assert!(rc == -95 && rs.contains(&format!("does not support '{prefix}': ")), "{prefix}: {rc} {rs}");
         assert!(rs.contains(instead), "{rs}");
     }
-    // `ceph` sends all words after those that the descriptions have.
-    let (rc, rs, _) = c.command(admin, &json!({ "prefix": "orch", "words": ["host", "ls"] }), "");
+    // `ceph` sends all words after those that a description has.
+    let (rc, rs, _) = c.command(admin, &json!({ "prefix": "cephadm", "words": ["get-pub-key"] }), "");
     assert!(rc == -95 && rs.contains("belemnite deploy"), "{rs}");
     assert_eq!(c.command(admin, &json!({ "prefix": "orchestra" }), "").0, -22);
 }

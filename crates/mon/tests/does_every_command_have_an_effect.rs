@@ -321,8 +321,18 @@ fn tell_commands_answer_from_the_process() {
     assert!(historic["ops"].to_string().contains("config-key set"), "{historic}");
     assert_eq!(ask(&mut c, "dump_historic_slow_ops")["num_ops"], 0);
     assert_eq!(ask(&mut c, "ops")["num_ops"], ask(&mut c, "dump_ops_in_flight")["num_ops"]);
-    for (prefix, text) in [("compact", "by itself"), ("smart", "not supported")] {
-        let (rc, rs, _) = c.tell(admin, &json!({ "prefix": prefix }));
+    assert!(ask(&mut c, "dump_historic_ops_by_duration")["ops"].to_string().contains("config-key set"));
+    let (rc, rs, _) = c.tell(admin, &json!({ "prefix": "version", "output-file": "/tmp/x" }));
+    assert!(rc == -95 && rs.contains("redirect"), "{rc} {rs}");
+    for (prefix, text) in [
+        ("compact", "by itself"),
+        ("smart", "not supported"),
+        ("connection scores dump", "disallowed_leader"),
+        ("connection scores reset", "quorum_status"),
+        ("add_bootstrap_peer_hint", "mon add"),
+        ("add_bootstrap_peer_hintv", "mon add"),
+    ] {
+        let (rc, rs, _) = c.tell(admin, &json!({ "prefix": prefix, "addr": "10.0.0.1", "addrv": "10.0.0.1" }));
         assert!(rc == -95 && rs.contains(text), "{prefix}: {rc} {rs}");
     }
 }

@@ -175,3 +175,44 @@ fn a_named_primary() {
         assert!(rc == -22 && rs.contains("is not in the acting set"), "{rc} {rs}");
     }
 }
+
+#[test]
+fn another_primary_by_the_command_that_the_refusal_names() {
+    let mut f = Field::new();
+    let (raw, other) = (f.raw(), f.others());
+    let one = |f: &Field, o: OsdId| json!({ "prefix": "osd pg-upmap-primary", "pgid": f.pg.to_string(), "id": o.0 });
+    let cmd = one(&f, other[0]);
+    let (rc, rs, _) = f.c.command(f.admin, &cmd, "");
+    assert!(rc == -22 && rs.contains("is not in the set"), "{rc} {rs}");
+    let cmd = one(&f, raw[2]);
+    let (rc, rs, _) = f.c.command(f.admin, &cmd, "");
+    assert!(rc == -95 && rs.contains("clients before reef"), "{rc} {rs}");
+    let named = rs.split(&format!("pg-upmap {} ", f.pg)).nth(1).and_then(|t| t.split('\'').next()).unwrap();
+    let order: Vec<OsdId> = named.split(' ').map(|o| OsdId(o.parse().unwrap())).collect();
+    assert_eq!(order, [raw[2], raw[0], raw[1]]);
+    f.ok("pg-upmap", &order);
+    f.c.ticks(10);
+    assert_eq!(f.c.map().pg_to_up(f.pg), (order.as_slice().into(), raw[2]));
+    for cmd in ["osd rm-pg-upmap-primary", "osd rm-pg-upmap-primary-all"] {
+        let (rc, rs, _) = f.c.command(f.admin, &json!({ "prefix": cmd, "pgid": f.pg.to_string() }), "");
+        assert!(rc == -95 && rs.contains("rm-pg-upmap"), "{cmd}: {rc} {rs}");
+    }
+}
+
+/// Scripts repeat the pairs that they find in the map beside new ones.
+#[test]
+fn a_pair_of_the_map_that_lost_its_effect_is_left_out() {
+    let mut f = Field::new();
+    let (raw, other) = (f.raw(), f.others());
+    f.ok("pg-upmap-items", &[raw[0], other[0]]);
+    f.ok("pg-upmap", &[raw[0], raw[1], other[0]]);
+    assert_eq!(f.c.map().pg_upmap_items.get(&f.pg).unwrap().len(), 1);
+    f.refused("pg-upmap-items", &[raw[0], other[0]], "is in the set");
+    f.refused("pg-upmap-items", &[raw[1], other[0]], "is in the set");
+    let cmd = f.cmd("pg-upmap-items", &[raw[0], other[0], raw[1], other[1]]);
+    let (rc, rs, _) = f.c.command(f.admin, &cmd, "");
+    assert!(rc == 0 && rs.contains(&format!("{} -> {} is left out", raw[0], other[0])), "{rc} {rs}");
+    assert_eq!(f.c.map().pg_upmap_items.get(&f.pg).unwrap(), &[(raw[1], other[1])]);
+    f.c.ticks(10);
+    assert_eq!(f.c.map().pg_to_up(f.pg).0.as_slice(), [raw[0], other[1], other[0]]);
+}

@@ -1,9 +1,16 @@
 //! Families of Ceph's commands that this program does not have, each with what to use instead.
 //!
 //! A row refuses all commands that begin with its words. A separate manager answers those of its modules itself.
+//! `absent/signatures.txt` has the signatures of their commands (service, permission, signature), because `ceph` sends
+//! only what the monitor describes. They are those of Ceph 20.2, without `format`, which is an option of `ceph`; families
+//! of modules that are not in Ceph's own packages have one signature that takes any words.
 
+use super::language::sig::Sig;
 use super::{Res, refuse};
 use base::errno;
+use std::sync::OnceLock;
+
+const VOLUMES: &str = "a ceph-mgr serves it with its module volumes (`belemnite up --mgr ceph`, or `mgr = external`)";
 
 /// A family: its words, whether a module of the manager serves it in Ceph, and what to use instead.
 const FAMILIES: &[(&str, bool, &str)] = &[
@@ -21,6 +28,7 @@ const FAMILIES: &[(&str, bool, &str)] = &[
     ("healthcheck history", true, "`ceph log last 1000 info cluster` shows the changes of health"),
     ("alerts", true, "let Prometheus send alerts: `ceph mgr module enable prometheus`"),
     ("influx", true, "read the metrics as Prometheus does: `ceph mgr module enable prometheus`"),
+    ("telegraf", true, "read the metrics as Prometheus does: `ceph mgr module enable prometheus`"),
     ("zabbix", true, "read the metrics as Prometheus does: `ceph mgr module enable prometheus`"),
     ("restful", true, "use the console: `ceph mgr module enable dashboard`"),
     ("dashboard", true, "the console has no users or settings of its own, it takes the cluster's keys"),
@@ -32,13 +40,7 @@ const FAMILIES: &[(&str, bool, &str)] = &[
         true,
         "the autoscaler changes pools that are off by a factor of 3; `ceph osd pool set POOL pg_num N` changes others",
     ),
-    (
-        "osd pg-upmap-primary",
-        false,
-        "clients before Reef cannot read such maps; `ceph osd primary-affinity` moves primaries",
-    ),
-    ("osd rm-pg-upmap-primary", false, "the map has no such entries"),
-    ("osd rm-pg-upmap-primary-all", false, "the map has no such entries"),
+    ("osd pool get threshold", true, "the autoscaler changes pools that are off by a factor of 3"),
     ("osd ok-to-upgrade", true, "`ceph osd ok-to-stop OSD --max N` names OSDs that can stop together"),
     (
         "osd pool stretch",
@@ -51,6 +53,15 @@ const FAMILIES: &[(&str, bool, &str)] = &[
         "the map keeps a removed snapshot until all OSDs have trimmed it; nothing is left to force",
     ),
     (
+        "osd pool availability-status",
+        false,
+        "no score is kept; `ceph health detail` and the metrics name PGs that are not available",
+    ),
+    ("osd pool clear-availability-status", false, "no score is kept"),
+    ("osd force_healthy_stretch_mode", false, "there is no stretch mode"),
+    ("osd force_recovery_stretch_mode", false, "there is no stretch mode"),
+    ("osd set-allow-crimson", false, "each OSD has one reactor per core, and pools need no flag for it"),
+    (
         "mon enable_stretch_mode",
         false,
         "the leader holds a lease in etcd: give each of three sites a monitor and a member of etcd",
@@ -60,6 +71,23 @@ const FAMILIES: &[(&str, bool, &str)] = &[
     ("mon set_new_tiebreaker", false, "monitors have no tiebreaker, because the leader holds a lease in etcd"),
     ("mon set-rank", false, "`ceph mon add disallowed_leader NAME` keeps a monitor from leading"),
     ("mon set-weight", false, "clients choose a monitor at random among those of their `mon_host`"),
+    (
+        "mon set",
+        false,
+        "keys of all types are taken; `ceph auth get-or-create NAME --key-type aes256k` makes one of a type",
+    ),
+    ("mgr set", false, "the monitors have the manager role; `ceph mgr fail` makes it begin anew"),
+    ("mgr module force disable", false, "use `ceph mgr module disable`"),
+    ("mgr self-test", true, "it tests Ceph's manager"),
+    ("test_orchestrator", true, "it tests Ceph's manager"),
+    ("prometheus file_sd_config", true, "`ceph mgr services` names the address of the metrics"),
+    ("fs volume rename", true, "use `ceph fs rename`, and `ceph osd pool rename` for its pools"),
+    ("fs quiesce", true, VOLUMES),
+    ("fs subvolume", true, VOLUMES),
+    ("fs subvolumegroup", true, VOLUMES),
+    ("fs clone", true, VOLUMES),
+    ("auth dump-keys", false, "`ceph auth ls` shows the keys of all entities"),
+    ("auth wipe-rotating-service-keys", false, "rotating keys are replaced by themselves"),
 ];
 
 /// The family of a command with these words.
@@ -67,6 +95,37 @@ fn of(prefix: &str) -> Option<&'static (&'static str, bool, &'static str)> {
     let is_of =
         |f: &&(&str, bool, &str)| prefix.strip_prefix(f.0).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '));
     FAMILIES.iter().filter(is_of).max_by_key(|f| f.0.len())
+}
+
+/// Signatures of their commands, a line each.
+const SIGNATURES: &str = include_str!("absent/signatures.txt");
+
+/// A refused command, as clients get it described.
+pub(super) struct Described {
+    pub(super) sig: Sig,
+    /// The service or manager module whose caps Ceph checks.
+    pub(super) module: &'static str,
+    /// The permission that Ceph asks for.
+    pub(super) perm: &'static str,
+    /// True if a module of the manager serves it in Ceph.
+    pub(super) of_manager: bool,
+}
+
+impl Described {
+    fn of_line(line: &'static str) -> Option<Self> {
+        let (module, rest) = line.split_once(' ')?;
+        let (perm, sig) = rest.split_once(' ')?;
+        let sig = Sig::parse(sig)?;
+        let of_manager = of(&sig.prefix)?.1;
+        Some(Self { sig, module, perm, of_manager })
+    }
+}
+
+/// Descriptions of the refused commands.
+pub(super) fn described() -> &'static [Described] {
+    static ALL: OnceLock<Vec<Described>> = OnceLock::new();
+    // A malformed line is left out; a test proves that there is none.
+    ALL.get_or_init(|| SIGNATURES.lines().filter_map(Described::of_line).collect())
 }
 
 /// True for the words of a command of these families that a separate manager may serve.
@@ -89,8 +148,10 @@ mod tests {
     fn families_are_found_by_their_first_words() {
         assert!(of("orch host ls").is_some_and(|f| f.0 == "orch"));
         assert!(of("nvme-gw create").is_some() && of("nvme-gw").is_some());
-        assert!(of("osd rm-pg-upmap-primary-all").is_some_and(|f| f.0 == "osd rm-pg-upmap-primary-all"));
-        for p in ["orchestra", "osd pool set", "osd perf", "mon set", "healthcheck", ""] {
+        assert!(of("osd pool stretch set").is_some_and(|f| f.0 == "osd pool stretch"));
+        assert!(described().iter().all(|d| of(&d.sig.prefix).is_some()));
+        assert_eq!(described().len(), SIGNATURES.lines().count());
+        for p in ["orchestra", "osd pool set", "osd perf", "mon sets", "healthcheck", ""] {
             assert!(of(p).is_none(), "{p}");
         }
     }

@@ -442,10 +442,11 @@ pub fn parse(cmd: &[String], role: Role) -> Res<Parsed> {
     };
     let words: Vec<&str> = prefix.split_whitespace().take(PREFIX_WORDS_MAX).collect();
     let prefix = words.join(" ");
+    if given.get("output-file").is_some() {
+        // `ceph --daemon-output-file`: whoever may send commands would choose files of this host.
+        return refuse(errno::EOPNOTSUPP, "answers are not written to files of this host; redirect the output of ceph");
+    }
     let Some(candidates) = registry().by_prefix.get(&prefix) else {
-        if fs::volume::is_of_volumes(&prefix) {
-            return fs::volume::no_volumes(&prefix);
-        }
         absent::check(&prefix)?;
         return invalid("command not known");
     };

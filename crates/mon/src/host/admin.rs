@@ -29,6 +29,7 @@ const COMMANDS: &[Command] = &[
     Command { prefix: "dump_ops_in_flight", args: &[], help: "show the ops currently in flight" },
     Command { prefix: "ops", args: &[], help: "show the ops currently in flight" },
     Command { prefix: "dump_historic_ops", args: &[], help: "show recent ops" },
+    Command { prefix: "dump_historic_ops_by_duration", args: &[], help: "show recent ops, sorted by duration" },
     Command {
         prefix: "dump_osd_network",
         args: &[Arg { name: "value", kind: "CephInt", optional: true, many: false }],
@@ -107,6 +108,7 @@ fn answer(bridge: &Bridge, net: &Net, prefix: &str, args: &Map<String, Value>) -
         "dump_mempools" => return refuse("memory is not accounted by pools"),
         "dump_ops_in_flight" | "ops" => bridge.core.borrow().ops().in_flight(reactor::clock::read()),
         "dump_historic_ops" => bridge.core.borrow().ops().historic(reactor::clock::read()),
+        "dump_historic_ops_by_duration" => bridge.core.borrow().ops().by_duration(reactor::clock::read()),
         "mon_status" | "quorum_status" | "sessions" | "mgr_status" | "dump_osd_network" => {
             return command(bridge, prefix, args);
         }

@@ -95,18 +95,29 @@ impl OpTracker {
     /// The recent requests as JSON.
     #[must_use]
     pub fn historic(&self, now: Now) -> Value {
-        self.history(now, Duration::ZERO)
+        Self::listed(self.recent(now, Duration::ZERO))
+    }
+
+    /// The recent requests as JSON, those that took longest first.
+    #[must_use]
+    pub fn by_duration(&self, now: Now) -> Value {
+        let mut all: Vec<&Op> = self.recent(now, Duration::ZERO).collect();
+        all.sort_by_key(|o| std::cmp::Reverse(o.took));
+        Self::listed(all.into_iter())
     }
 
     /// The slow ones of the recent requests as JSON.
     #[must_use]
     pub fn slow(&self, now: Now) -> Value {
-        self.history(now, SLOW)
+        Self::listed(self.recent(now, SLOW))
     }
 
-    fn history(&self, now: Now, least: Duration) -> Value {
-        let shown = self.done.iter().filter(|o| o.took >= least && o.is_recent(now));
-        let ops: Vec<Value> = shown.map(|o| o.show(o.took)).collect();
+    fn recent(&self, now: Now, least: Duration) -> impl Iterator<Item = &Op> {
+        self.done.iter().filter(move |o| o.took >= least && o.is_recent(now))
+    }
+
+    fn listed<'a>(all: impl Iterator<Item = &'a Op>) -> Value {
+        let ops: Vec<Value> = all.map(|o| o.show(o.took)).collect();
         json!({ "size": HISTORY, "duration": HISTORY_SECONDS, "num_ops": ops.len(), "ops": ops })
     }
 }
@@ -127,6 +138,8 @@ mod tests {
         assert_eq!(t.in_flight(at(131))["num_ops"], 0);
         assert_eq!(t.historic(at(131))["num_ops"], 2);
         assert_eq!(t.slow(at(131))["ops"][0]["description"], "slow");
+        assert_eq!(t.by_duration(at(131))["ops"][0]["description"], "slow");
+        assert_eq!(t.by_duration(at(131))["ops"][1]["description"], "quick");
         assert_eq!(t.historic(at(702))["num_ops"], 1, "the quick one ended more than ten minutes ago");
         assert_eq!(t.historic(at(800))["num_ops"], 0);
     }

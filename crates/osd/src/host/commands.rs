@@ -34,6 +34,9 @@ pub(super) const fn command(prefix: &'static str, args: &'static [Arg], help: &'
     Command { prefix, args, help }
 }
 
+/// The refusal of `ceph tell --daemon-output-file`.
+const NO_FILE: &str = "answers are not written to files of this host; redirect the output of ceph";
+
 const PGID: &[Arg] = &[arg("pgid")];
 
 /// Supported commands.
@@ -129,6 +132,8 @@ pub(super) async fn run(host: &Rc<ControlHost>, m: &Message) -> Message {
         Ok(c) => {
             let text: String = c.cmd.iter().map(|t| t.0.as_str()).collect::<Vec<_>>().join("");
             match serde_json::from_str::<Map<String, Value>>(&text) {
+                // `ceph --daemon-output-file`: whoever may send commands would choose files of this host.
+                Ok(cmd) if cmd.contains_key("output-file") => (EOPNOTSUPP, NO_FILE.to_owned(), String::new()),
                 Ok(cmd) => {
                     let prefix = cmd.get("prefix").and_then(Value::as_str).unwrap_or("").to_owned();
                     let pretty = cmd.get("format").and_then(Value::as_str) != Some("json");

@@ -408,20 +408,3 @@ fn status_tree(
         "pools": pools,
     }
 }
-
-/// True for a command on the contents of file systems, which the volumes module of Ceph's manager serves.
-pub(in crate::command) fn is_of_volumes(prefix: &str) -> bool {
-    ["fs subvolume", "fs subvolumegroup", "fs clone"]
-        .iter()
-        .any(|p| prefix.strip_prefix(p).is_some_and(|rest| rest.starts_with(' ')))
-}
-
-/// Refuses a command on the contents of file systems.
-pub(in crate::command) fn no_volumes<T>(prefix: &str) -> Res<T> {
-    refuse(
-        errno::EOPNOTSUPP,
-        format!(
-            "'{prefix}' is not supported: a ceph-mgr with its volumes module serves it (belemnite up --mgr ceph, or mgr = external)"
-        ),
-    )
-}

@@ -1,7 +1,8 @@
 //! `get_command_descriptions` and the few commands that describe the program itself.
 
 use super::sig;
-use crate::command::{Cmd, CommandOutcome, Ctx, Res, cmd, commands, flag, plain};
+use crate::command::{Cmd, CommandOutcome, Ctx, Res, absent, cmd, commands, flag, plain};
+use crate::json::J;
 use crate::obj;
 use crate::state::Role;
 use std::collections::BTreeSet;
@@ -43,7 +44,28 @@ fn descriptions(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             );
         }
     }
+    if !tell {
+        describe_absent(&mut all, c.state.options.external_mgr);
+    }
     plain(all.compact())
+}
+
+/// Adds the commands that are refused: the `ceph` program sends only what is described, and then shows the refusal. A
+/// separate manager describes those of its modules itself.
+fn describe_absent(all: &mut J, external_mgr: bool) {
+    let absent = absent::described().iter().filter(|d| !(external_mgr && d.of_manager));
+    for (i, d) in absent.enumerate() {
+        all.put(
+            format!("cmd{i:05}x"),
+            obj! {
+                "sig": d.sig.describe(),
+                "help": "not supported; the answer says what to use instead",
+                "module": d.module,
+                "perm": d.perm,
+                "flags": if d.of_manager { flag::MGR } else { 0 },
+            },
+        );
+    }
 }
 
 fn fsid(c: &mut Ctx<'_>) -> Res<CommandOutcome> {

@@ -137,7 +137,13 @@ fn mode(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             errno::EOPNOTSUPP,
             "mode crush-compat is not supported: it changes CRUSH weights for clients older than luminous; use mode upmap",
         ),
-        _ => refuse(errno::EOPNOTSUPP, format!("mode {mode} is not supported: reads are not balanced; use mode upmap")),
+        _ => refuse(
+            errno::EOPNOTSUPP,
+            format!(
+                "mode {mode} is not supported: clients before reef would use other primaries; use mode upmap, and 'ceph \
+                 osd primary-affinity' for OSDs that read too much"
+            ),
+        ),
     }
 }
 

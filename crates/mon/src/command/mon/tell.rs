@@ -9,12 +9,23 @@ use crate::state::options::MonOptions;
 use base::errno;
 use cluster::settings::Settings;
 
+const SCORES: &str = "the scores by which monitors elect a leader (not supported: a lease decides)";
+const PEERS: &str = "name other monitors to one that has no map (not supported: the shared state has the map)";
+
 /// Commands of this module.
 pub(in crate::command) const COMMANDS: &[Cmd] = &[
     cmd("sessions", "mon", "r", cf::TELL, sessions, "list open sessions"),
     cmd("ops", "mon", "r", cf::TELL, ops, "show operations in flight"),
     cmd("dump_ops_in_flight", "mon", "r", cf::TELL, ops, "show operations in flight"),
     cmd("dump_historic_ops", "mon", "r", cf::TELL, historic, "show recent operations"),
+    cmd(
+        "dump_historic_ops_by_duration",
+        "mon",
+        "r",
+        cf::TELL,
+        longest,
+        "show recent operations, those that took longest first",
+    ),
     cmd("dump_historic_slow_ops", "mon", "r", cf::TELL, slow, "show recent slow operations"),
     cmd("config get var:String", "mon", "r", cf::TELL, config_get, "show an option of this process"),
     cmd("config diff", "mon", "r", cf::TELL, config_diff, "show options that differ from their defaults"),
@@ -48,6 +59,10 @@ pub(in crate::command) const COMMANDS: &[Cmd] = &[
         sync,
         "read the state from other monitors (not supported: monitors share it)",
     ),
+    cmd("connection scores dump", "mon", "rwx", cf::TELL, scores, SCORES),
+    cmd("connection scores reset", "mon", "rwx", cf::TELL, scores, SCORES),
+    cmd("add_bootstrap_peer_hint addr:IPAddr", "mon", "rw", cf::TELL, peers, PEERS),
+    cmd("add_bootstrap_peer_hintv addrv:String", "mon", "rw", cf::TELL, peers, PEERS),
     cmd("compact", "mon", "rw", cf::TELL, compact, "compact the state store (not supported: it does so by itself)"),
     cmd(
         "heap heapcmd:Choices(dump|start_profiler|stop_profiler|release|stats) value:String?",
@@ -105,6 +120,25 @@ fn show_ops(c: &Ctx<'_>, v: &serde_json::Value) -> Res<CommandOutcome> {
 
 fn slow(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     show_ops(c, &c.ops.slow(c.now))
+}
+
+fn longest(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    show_ops(c, &c.ops.by_duration(c.now))
+}
+
+fn scores(_c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    refuse(
+        errno::EOPNOTSUPP,
+        "monitors have no scores: the leader holds a lease in the shared state; 'ceph quorum_status' names it, and 'ceph mon \
+         add disallowed_leader' keeps a monitor from leading",
+    )
+}
+
+fn peers(_c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    refuse(
+        errno::EOPNOTSUPP,
+        "monitors need no hints: they read the map of monitors from the state that they share; 'ceph mon add' adds one",
+    )
 }
 
 fn compact(_c: &mut Ctx<'_>) -> Res<CommandOutcome> {

@@ -11,6 +11,8 @@ use base::{OsdId, PgId, errno};
 use cluster::osdmap::RuleOsds;
 use cluster::{OsdMap, release};
 
+const PRIMARY: &str = "choose a PG's primary for clients since reef (not supported; the answer names what to use)";
+
 /// Commands of this module.
 pub(in crate::command) const COMMANDS: &[Cmd] = &[
     cmd("osd pg-upmap pgid:Pgid id:OsdName*", "osd", "rw", 0, pg_upmap, "place a PG on given OSDs"),
@@ -24,6 +26,9 @@ pub(in crate::command) const COMMANDS: &[Cmd] = &[
         "replace OSDs of a PG, as pairs of from and to",
     ),
     cmd("osd rm-pg-upmap-items pgid:Pgid", "osd", "rw", 0, rm_pg_upmap_items, "stop replacing OSDs of a PG"),
+    cmd("osd pg-upmap-primary pgid:Pgid id:OsdName", "osd", "rw", 0, pg_upmap_primary, PRIMARY),
+    cmd("osd rm-pg-upmap-primary pgid:Pgid", "osd", "rw", 0, no_primaries, PRIMARY),
+    cmd("osd rm-pg-upmap-primary-all", "osd", "rw", 0, no_primaries, PRIMARY),
 ];
 
 pub(in crate::command) fn upmap_allowed(c: &mut Ctx<'_>) -> Res<()> {
@@ -38,6 +43,35 @@ pub(in crate::command) fn upmap_allowed(c: &mut Ctx<'_>) -> Res<()> {
         );
     }
     Ok(())
+}
+
+/// Refuses an entry that clients before Reef would not see: they would take another OSD for the primary.
+fn pg_upmap_primary(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    let (pg, map) = (pg(c)?, c.map());
+    let first = c.args.osd("id")?;
+    let set = map.pg_to_raw_upmap(pg);
+    if !set.contains(&first) {
+        return invalid(format!("{first} is not in the set {} of pg {pg}", text(&set)));
+    }
+    let others = set.iter().filter(|o| **o != first);
+    let order: Vec<String> = [&first].into_iter().chain(others).map(|o| o.0.to_string()).collect();
+    refuse(
+        errno::EOPNOTSUPP,
+        format!(
+            "pg-upmap-primary is not supported: clients before reef would use another primary; for all clients 'ceph osd \
+             pg-upmap {pg} {}' makes {first} the primary of a replicated PG, and 'ceph osd primary-affinity' lowers an \
+             OSD's share",
+            order.join(" ")
+        ),
+    )
+}
+
+fn no_primaries(_: &mut Ctx<'_>) -> Res<CommandOutcome> {
+    refuse(
+        errno::EOPNOTSUPP,
+        "pg-upmap-primary is not supported, and the map has no such entry; 'ceph osd rm-pg-upmap PG' ends a set that was \
+         given by pg-upmap",
+    )
 }
 
 /// The refusal of an upmap that would have no effect.
@@ -113,31 +147,39 @@ fn pairs_of(ids: &[OsdId]) -> (Vec<(OsdId, OsdId)>, String) {
     (pairs, notes)
 }
 
-/// Refuses pairs of which one changes nothing, in the order in which a map applies them.
-fn check_pairs(map: &OsdMap, pg: PgId, pairs: &[(OsdId, OsdId)]) -> Res<()> {
+/// The pairs that have an effect, in the order in which a map applies them. A pair that has none is refused, or left out
+/// with a note if the PG has it already: scripts repeat the pairs that they find in the map.
+fn checked_pairs(map: &OsdMap, pg: PgId, pairs: &[(OsdId, OsdId)], notes: &mut String) -> Res<Vec<(OsdId, OsdId)>> {
     let (raw, _) = map.pg_to_raw(pg);
     let whole = map.pg_upmap.get(&pg);
     if let Some(o) = whole.and_then(|set| set.iter().find(|o| map.marked_out(**o))) {
         return void(pg, &format!("its pg_upmap names {o}, which is out; remove it by osd rm-pg-upmap {pg}"));
     }
+    let present = map.pg_upmap_items.get(&pg).map_or(&[][..], Vec::as_slice);
     let mut set: Vec<OsdId> = whole.map_or_else(|| raw.to_vec(), Clone::clone);
+    let (mut kept, mut last) = (Vec::new(), String::new());
     for (from, to) in pairs {
-        if !raw.contains(from) {
-            return void(pg, &format!("{from} is not in the set {} that CRUSH chooses", text(&raw)));
-        }
-        if map.marked_out(*to) {
-            return void(pg, &format!("{to} is out"));
-        }
-        if set.contains(to) {
-            return void(pg, &format!("{to} is in the set {} already", text(&set)));
-        }
         let held = text(&set);
-        let Some(slot) = set.iter_mut().find(|o| *o == from) else {
-            return void(pg, &format!("{from} is not in the set {held}, where another upmap has replaced it"));
+        let why = if !raw.contains(from) {
+            format!("{from} is not in the set {} that CRUSH chooses", text(&raw))
+        } else if map.marked_out(*to) {
+            format!("{to} is out")
+        } else if set.contains(to) {
+            format!("{to} is in the set {held} already")
+        } else if let Some(slot) = set.iter_mut().find(|o| *o == from) {
+            *slot = *to;
+            kept.push((*from, *to));
+            continue;
+        } else {
+            format!("{from} is not in the set {held}, where another upmap has replaced it")
         };
-        *slot = *to;
+        if !present.contains(&(*from, *to)) {
+            return void(pg, &why);
+        }
+        *notes += &format!("{from} -> {to} is left out: {why}, ");
+        last = why;
     }
-    Ok(())
+    if kept.is_empty() { void(pg, &last) } else { Ok(kept) }
 }
 
 fn pg_upmap_items(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
@@ -152,11 +194,11 @@ fn pg_upmap_items(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     if n / 2 > size {
         return invalid(format!("num of osd pairs ({}) > pool size ({size})", n / 2));
     }
-    let (pairs, notes) = pairs_of(&osds(c)?);
+    let (pairs, mut notes) = pairs_of(&osds(c)?);
     if pairs.is_empty() {
         return invalid(format!("{notes}no valid upmap items(pairs) is specified"));
     }
-    check_pairs(&map, pg, &pairs)?;
+    let pairs = checked_pairs(&map, pg, &pairs, &mut notes)?;
     check_kept(&map, pg, |m| _ = m.pg_upmap_items.insert(pg, pairs.clone()))?;
     let t: Vec<String> = pairs.iter().map(|(a, b)| format!("{}->{}", a.0, b.0)).collect();
     c.pending.set_upmap_items(c.state, pg, pairs);
