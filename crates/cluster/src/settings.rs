@@ -168,6 +168,20 @@ impl Settings {
         Ok(said)
     }
 
+    /// The values that sources give to options, by Ceph's number of the source: 1 monitor, 2 file, 5 override. A greater
+    /// number wins.
+    #[must_use]
+    pub fn held(&self) -> BTreeMap<String, BTreeMap<i32, String>> {
+        let mut all: BTreeMap<String, BTreeMap<i32, String>> = BTreeMap::new();
+        for (source, values) in [(1, &self.central), (2, &self.file), (5, &self.overrides)] {
+            for (name, v) in values {
+                let v = shown(option_table::find(name), v);
+                all.entry(name.clone()).or_default().insert(source, v);
+            }
+        }
+        all
+    }
+
     /// Options that some source sets to another value than the default: `(name, [(source, value)])`, `default`
     /// first and `final` last.
     #[must_use]
@@ -211,6 +225,8 @@ mod tests {
             s.diff()["osd_heartbeat_grace"].iter().map(|(k, v)| format!("{k} {v}")).collect::<Vec<_>>(),
             ["default 20", "mon 21", "file 22", "override 25", "final 25"]
         );
+        let grace = [(1, "21"), (2, "22"), (5, "25")].map(|(n, v)| (n, v.to_owned()));
+        assert_eq!(s.held()["osd_heartbeat_grace"], grace.into());
         assert!(s.unset("osd_heartbeat_grace") && !s.unset("osd_heartbeat_grace"));
         assert_eq!(s.get("osd_heartbeat_grace").unwrap(), "22");
         let no = |r: Result<String, Refusal>| r.unwrap_err();

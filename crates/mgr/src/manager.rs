@@ -8,13 +8,14 @@ use crate::files::Counted;
 use crate::images::rates::{Queries, Reported};
 use crate::rehearse::steps::Claim;
 use crate::stats::counters::DaemonCounters;
+use crate::stats::options::DaemonOptions;
 use crate::stats::{DaemonHealth, PgStats};
 use base::ledger::Cause;
 use base::{EntityAddr, EntityKind, Epoch, Now, OsdId, Utime};
 use cluster::OsdMap;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use wire::msg::{MMgrConfigure, MMgrReport, MMonMgrReport, MPgStats};
+use wire::msg::{MMgrConfigure, MMgrOpen, MMgrReport, MMonMgrReport, MPgStats};
 use wire::types::{MetricConfig, MetricReport, PerfMetricQuery, ServiceDaemon, ServiceMap, StrMap};
 
 /// Most bytes of metadata and status of a service daemon.
@@ -74,6 +75,8 @@ pub struct Manager {
     pub stats: PgStats,
     /// Counters of daemons.
     counters: DaemonCounters,
+    /// Options of daemons.
+    options: DaemonOptions,
     /// Daemons of services: gateways, mirrors, ….
     pub services: ServiceMap,
     /// The balancer.
@@ -98,6 +101,7 @@ impl Manager {
         Self {
             stats: PgStats::default(),
             counters: DaemonCounters::default(),
+            options: DaemonOptions::default(),
             services: ServiceMap { epoch: Epoch(1), modified: now, ..ServiceMap::default() },
             balancer: Balancer::default(),
             rehearsal: Claim::default(),
@@ -111,6 +115,12 @@ impl Manager {
     #[must_use]
     pub fn counters(&self) -> &DaemonCounters {
         &self.counters
+    }
+
+    /// Options of daemons.
+    #[must_use]
+    pub fn options(&self) -> &DaemonOptions {
+        &self.options
     }
 
     /// The balancer.
@@ -184,6 +194,7 @@ impl Manager {
         }
         s.daemons.remove(d.name);
         self.counters.remove(&d.to_string());
+        self.options.remove(&d.to_string());
         if s.daemons.is_empty() {
             map.services.remove(d.service);
         }
@@ -206,17 +217,36 @@ impl Manager {
         }
     }
 
+    /// True for a daemon that is forgotten when it goes: others than registered daemons of a service would stay for ever.
+    fn is_known(&self, from: Reporter<'_>) -> bool {
+        let Reporter::Service(d) = from else { return true };
+        let here = self.services.services.get(d.service).and_then(|s| s.daemons.get(d.name));
+        here.is_some_and(|x| x.gid == d.gid)
+    }
+
+    /// Handles the beginning of a daemon's reports.
+    pub fn open(&mut self, from: Reporter<'_>, m: &MMgrOpen) {
+        if self.is_known(from) {
+            self.take_options(&from.name(), &m.config_bl);
+        }
+    }
+
+    fn take_options(&mut self, daemon: &str, encoded: &[u8]) {
+        if encoded.is_empty() {
+            return;
+        }
+        if let Err(e) = self.options.take(daemon, encoded) {
+            tracing::warn!("mgr: options of {daemon} are not taken: {e}");
+        }
+    }
+
     /// Handles a daemon's report on connection `conn`.
     pub fn report(&mut self, from: Reporter<'_>, conn: u64, m: &MMgrReport, now: Now) {
         let daemon = from.name();
-        // Others than registered daemons of a service would stay for ever.
-        let known = match from {
-            Reporter::Service(d) => {
-                let here = self.services.services.get(d.service).and_then(|s| s.daemons.get(d.name));
-                here.is_some_and(|x| x.gid == d.gid)
-            }
-            _ => true,
-        };
+        let known = self.is_known(from);
+        if known {
+            self.take_options(&daemon, &m.config_bl);
+        }
         if known && let Err(e) = self.counters.report(&daemon, conn, m, now.mono) {
             tracing::warn!("mgr: counters of {daemon} are not taken: {e}");
         }
@@ -287,15 +317,17 @@ impl Manager {
         self.mds_counted.get(daemon).cloned()
     }
 
-    /// Forgets the counters of OSDs that do not exist.
+    /// Forgets the counters and options of OSDs that do not exist.
     pub fn retain_osds(&mut self, map: &OsdMap) {
         let exists = |o: &str| o.parse().is_ok_and(|o| map.exists(OsdId(o)));
         self.counters.keep(|n| n.strip_prefix("osd.").is_none_or(exists));
+        self.options.keep(|n| n.strip_prefix("osd.").is_none_or(exists));
     }
 
     /// Forgets MDS daemons for which `known` is false.
     pub fn retain_mds(&mut self, known: impl Fn(&str) -> bool) {
         self.counters.keep(|n| n.strip_prefix("mds.").is_none_or(&known));
+        self.options.keep(|n| n.strip_prefix("mds.").is_none_or(&known));
         self.mds_counted.retain(|n, _| known(n));
     }
 

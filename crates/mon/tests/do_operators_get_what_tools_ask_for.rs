@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use support::*;
 use wire::msg::{CounterValue, MMgrOpen, MMgrReport, MPgStats, PackedCounters};
-use wire::types::{OsdStat, PerfCounterType, PgStat, StoreStatfs, pg_state};
+use wire::types::{DaemonConfig, OsdStat, PerfCounterType, PgStat, StoreStatfs, Text, pg_state};
 use wire::{Encode as _, Features};
 
 fn say(c: &mut Cluster, admin: u64, prefix: &str) -> (i32, String) {
@@ -238,6 +238,54 @@ fn the_manager_role_tells_its_state_and_the_slow_links() {
     assert_eq!(slow["entries"][0]["average"]["1min"].as_f64(), Some(2000.0));
     assert_eq!(local("dump_osd_network", json!({ "value": 0 }))["entries"].as_array().map(Vec::len), Some(2));
     let _ = admin;
+}
+
+#[test]
+fn options_are_shown_as_the_daemon_has_them() {
+    let (mut c, admin, _) = Cluster::with_osds(2);
+    let values = |all: &[(&str, &[(i32, &str)])]| {
+        let by = |by: &[(i32, &str)]| by.iter().map(|(n, v)| (*n, Text((*v).into()))).collect();
+        let values = all.iter().map(|(name, v)| ((*name).to_owned(), by(v))).collect();
+        let ignored_mon_values = [("keyring".to_owned(), Text("x".into()))].into();
+        DaemonConfig { values, ignored_mon_values }.to_bytes(Features::PACIFIC)
+    };
+    let show = |c: &mut Cluster, who: &str, more: Value| {
+        let mut cmd = json!({ "prefix": "config show", "who": who });
+        cmd.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        c.command(admin, &cmd, "")
+    };
+    let s = c.osd_session(0, osd_addr(0), Role::Mgr);
+    let config_bl = values(&[("debug_osd", &[(1, "1/5"), (2, "1/5"), (5, "5/5")]), ("keyring", &[(2, "/k")])]);
+    c.send(s, &MMgrOpen { daemon_name: "0".into(), config_bl, ..MMgrOpen::default() });
+    let (rc, _, out) = show(&mut c, "osd.0", json!({}));
+    let rows: Vec<&str> = out.lines().map(str::trim_end).collect();
+    let wanted = [
+        "NAME       VALUE  SOURCE    OVERRIDES           IGNORES",
+        "debug_osd  5/5    override  file[1/5],mon[1/5]",
+        "keyring    /k     file                          mon",
+    ];
+    assert_eq!((rc, rows.as_slice()), (0, &wanted[..]), "{out}");
+    let (_, _, out) = show(&mut c, "osd.0", json!({ "format": "json" }));
+    let rows: Value = serde_json::from_str(&out).unwrap();
+    let below = json!([{ "source": "mon", "value": "1/5" }, { "source": "file", "value": "1/5" }]);
+    assert_eq!(rows[0], json!({ "name": "debug_osd", "value": "5/5", "source": "override", "overrides": below }));
+    assert_eq!(rows[1]["ignores"], "mon");
+    assert_eq!(show(&mut c, "osd.0", json!({ "key": "debug_osd" })).2, "5/5\n");
+    assert_eq!(show(&mut c, "osd.0", json!({ "key": "osd_max_backfills" })).2, "1\n");
+    // A report has the options if they changed.
+    c.send(s, &MMgrReport { daemon_name: "0".into(), ..MMgrReport::default() });
+    let config_bl = values(&[("debug_osd", &[(5, "5/5")])]);
+    c.send(s, &MMgrReport { daemon_name: "0".into(), config_bl, ..MMgrReport::default() });
+    let rows: Value = serde_json::from_str(&show(&mut c, "osd.0", json!({ "format": "json" })).2).unwrap();
+    assert_eq!(rows, json!([{ "name": "debug_osd", "value": "5/5", "source": "override" }]));
+    let (_, _, out) = c.command(admin, &json!({ "prefix": "config show-with-defaults", "who": "osd.0" }), "");
+    assert!(out.lines().count() > 1700, "{}", out.lines().count());
+    // Without a report the monitor shows what it tells the daemon.
+    c.ok(admin, &json!({ "prefix": "config set", "who": "osd", "name": "debug_osd", "value": "7/7" }));
+    assert!(show(&mut c, "osd.1", json!({})).2.contains("debug_osd  7/7    mon"));
+    for who in ["osd.7", "mds.a", "client.x", "osd"] {
+        assert_eq!(show(&mut c, who, json!({})).0, -2, "{who}");
+    }
 }
 
 #[test]

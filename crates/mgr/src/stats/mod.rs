@@ -16,6 +16,7 @@
 pub mod autoscale;
 pub mod counters;
 mod index;
+pub mod options;
 mod pgs;
 mod progress;
 mod rate;

@@ -5,13 +5,15 @@ use super::perf::{self, Counts, Queries};
 use base::counter::{self, Counter, Section, Value};
 use base::ledger::Cause;
 use base::{AddrVec, Epoch, Mono, Now, OsdId, PgId, PoolId, id::Uuid};
+use bytes::Bytes;
+use cluster::option_table;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use wire::msg::{CounterValue, MMgrConfigure, MMgrOpen, MMgrReport, MPgStats, PackedCounters};
 use wire::types::{
-    DaemonHealthMetric, HbPingTime, MetricConfig, MetricReport, MgrMap, ObjectstorePerfStat, OsdStat, PerfCounterType,
-    PerfMetricQuery, PgStat, StoreStatfs,
+    DaemonConfig, DaemonHealthMetric, HbPingTime, MetricConfig, MetricReport, MgrMap, ObjectstorePerfStat, OsdStat,
+    PerfCounterType, PerfMetricQuery, PgStat, StoreStatfs, Text,
 };
 use wire::{Encode as _, Features};
 
@@ -72,7 +74,19 @@ pub struct MgrReporter {
     /// Paths of the counters that this session has declared.
     declared: BTreeSet<String>,
     queries: Arc<Queries>,
+    /// Options of this OSD, an encoded [`DaemonConfig`].
+    options: Bytes,
+    /// True if this session has reported `options`.
+    has_options: bool,
+    /// True if the manager has no list of options with their defaults: Ceph's.
+    needs_defaults: bool,
     out: Vec<Output>,
+}
+
+/// All options with their defaults.
+fn defaults() -> Bytes {
+    let all = option_table::all().map(|o| (o.name.to_owned(), Text(o.default_for(true).to_owned())));
+    all.collect::<BTreeMap<String, Text>>().to_bytes(Features::PACIFIC)
 }
 
 impl MgrReporter {
@@ -91,7 +105,21 @@ impl MgrReporter {
             threshold: 0,
             declared: BTreeSet::new(),
             queries: Arc::default(),
+            options: Bytes::new(),
+            has_options: false,
+            needs_defaults: false,
             out: Vec::new(),
+        }
+    }
+
+    /// Takes the options in force, by name and Ceph's number of their source; the next report has them if they changed.
+    pub fn set_options(&mut self, values: BTreeMap<String, BTreeMap<i32, String>>) {
+        let texts = |by: BTreeMap<i32, String>| by.into_iter().map(|(source, v)| (source, Text(v))).collect();
+        let values = values.into_iter().map(|(name, by)| (name, texts(by))).collect();
+        let options = DaemonConfig { values, ..DaemonConfig::default() }.to_bytes(Features::PACIFIC);
+        if options != self.options {
+            self.options = options;
+            self.has_options = false;
         }
     }
 
@@ -112,6 +140,8 @@ impl MgrReporter {
         self.next_report = None;
         self.addrs = addrs;
         self.gid = gid;
+        // The built-in manager knows all options, and names no modules in the map.
+        self.needs_defaults = !m.available_modules.is_empty();
         self.state = if self.addrs.msgr2().is_some() { State::Retry(now.mono) } else { State::Idle };
         self.tick(now);
     }
@@ -121,8 +151,13 @@ impl MgrReporter {
         self.first = true;
         self.declared.clear();
         self.state = State::Open;
-        self.out
-            .push(Output::Open(Box::new(MMgrOpen { daemon_name: self.whoami.0.to_string(), ..MMgrOpen::default() })));
+        self.has_options = true;
+        self.out.push(Output::Open(Box::new(MMgrOpen {
+            daemon_name: self.whoami.0.to_string(),
+            config_bl: self.options.clone(),
+            config_defaults_bl: if self.needs_defaults { defaults() } else { Bytes::new() },
+            ..MMgrOpen::default()
+        })));
     }
 
     /// Handles the lost connection.
@@ -230,6 +265,7 @@ impl MgrReporter {
             packed: counters.packed.to_bytes(Features::PACIFIC),
             undeclare_types: counters.undeclare,
             daemon_health_metrics: metrics,
+            config_bl: if std::mem::replace(&mut self.has_options, true) { Bytes::new() } else { self.options.clone() },
             metric_report: Some(MetricReport::Osd(self.queries.report(s.perf))),
             ..MMgrReport::default()
         };
@@ -382,6 +418,45 @@ mod tests {
     fn told(m: &mut MgrReporter) -> Vec<bool> {
         let queries = |o: Output| if let Output::Queries(q) = o { Some(!q.is_empty()) } else { None };
         m.take_outputs().into_iter().filter_map(queries).collect()
+    }
+
+    #[test]
+    fn options_are_reported_when_a_session_begins_and_when_they_change() {
+        let values = |v: &str| BTreeMap::from([("debug_osd".to_owned(), BTreeMap::from([(5, v.to_owned())]))]);
+        let text = |bytes: &Bytes| DaemonConfig::from_bytes(bytes).unwrap().values["debug_osd"][&5].0.clone();
+        let mut m = MgrReporter::new(OsdId(0));
+        let opened = |m: &mut MgrReporter, modules: &[&str]| {
+            let available_modules =
+                modules.iter().map(|n| wire::types::ModuleInfo { name: (*n).into(), ..Default::default() }).collect();
+            let gid = modules.len() as u64 + 1;
+            let addrs = AddrVec::from(base::EntityAddr::msgr2(([127, 0, 0, 1], 6800).into(), 1));
+            let map = MgrMap {
+                available: true,
+                active_gid: gid,
+                active_addrs: addrs,
+                available_modules,
+                ..MgrMap::default()
+            };
+            m.handle_map(&map, Now::default());
+            m.handle_open();
+            let open = |o| if let Output::Open(x) = o { Some(*x) } else { None };
+            m.take_outputs().into_iter().find_map(open).unwrap()
+        };
+        let report = |m: &mut MgrReporter| m.report(Stats::default(), Uuid::default(), Epoch(1), Epoch(1)).0.config_bl;
+        m.set_options(values("1/5"));
+        let first = opened(&mut m, &[]);
+        assert_eq!(text(&first.config_bl), "1/5");
+        assert!(first.config_defaults_bl.is_empty() && report(&mut m).is_empty());
+        m.set_options(values("1/5"));
+        assert!(report(&mut m).is_empty(), "unchanged");
+        m.set_options(values("5/5"));
+        assert_eq!(text(&report(&mut m)), "5/5");
+        assert!(report(&mut m).is_empty(), "once");
+        // A manager of Ceph gets the defaults, too.
+        let second = opened(&mut m, &["balancer"]);
+        assert_eq!(text(&second.config_bl), "5/5");
+        let all = BTreeMap::<String, Text>::from_bytes(&second.config_defaults_bl).unwrap();
+        assert_eq!(all["osd_max_backfills"].0, "1");
     }
 
     #[test]

@@ -135,6 +135,7 @@ impl ControlHost {
             wake: Notify::new(),
             admin: RefCell::default(),
         });
+        me.core.borrow_mut().set_options(me.settings.borrow().held());
         me.sessions.listen(&me.net, p.public, &me);
         me.connect(p.anonymous);
         let stored = me.core.borrow().map().cloned();

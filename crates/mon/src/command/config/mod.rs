@@ -1,16 +1,17 @@
 //! The central configuration: options by section and mask, their history, and the options in effect for an entity.
 
+mod held;
 pub(super) mod help;
 pub(super) mod key;
 pub(super) mod secret;
 
-use super::language::text::{Column, Left, Table, objects};
+use super::language::text::{Left, Table};
 use super::{Cmd, CommandOutcome, Ctx, Refused, Res, cmd, committed, flag as cf, invalid, option_table, plain, refuse};
 use crate::json::J;
 use crate::obj;
 use crate::state::config::{Section, effective, parse_section};
 use crate::state::{ClusterState, ConfigKey};
-use base::{AuthName, EntityKind, OsdId, errno};
+use base::{AuthName, EntityKind, errno};
 use cluster::crush::DEFAULT_TYPES;
 use cluster::option_texts;
 use secret::{shown, shown_all};
@@ -54,7 +55,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
         "mgr",
         "r",
         cf::MGR,
-        |c| show(c, false),
+        |c| held::show(c, false),
         "show the options of a running daemon",
     ),
     cmd(
@@ -62,7 +63,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
         "mgr",
         "r",
         cf::MGR,
-        |c| show(c, true),
+        |c| held::show(c, true),
         "show the options of a running daemon, defaults too",
     ),
 ];
@@ -451,51 +452,4 @@ fn minimal(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let mons: Vec<String> = c.state.monmap.mons.values().map(|m| m.public_addrs.to_string()).collect();
     let id = c.state.fsid;
     plain(format!("# minimal ceph.conf for {id}\n[global]\n\tfsid = {id}\n\tmon_host = {}\n", mons.join(" ")))
-}
-
-/// An option of a running daemon, with its source.
-struct Held {
-    name: String,
-    value: String,
-    source: &'static str,
-}
-
-const HELD: &[Column<Held>] = &[
-    Column::left("NAME", |r: &Held| r.name.clone()).field("name", |r| (&r.name).into()),
-    Column::left("VALUE", |r: &Held| r.value.clone()).field("value", |r| (&r.value).into()),
-    Column::left("SOURCE", |r: &Held| r.source.into()).field("source", |r| r.source.into()),
-    Column::left("OVERRIDES", |_| String::new()),
-    Column::left("IGNORES", |_| String::new()),
-];
-
-fn show(c: &mut Ctx<'_>, defaults: bool) -> Res<CommandOutcome> {
-    let who = c.args.str("who")?;
-    let missing = || Refused::new(errno::ENOENT, format!("no config state for daemon {who}"));
-    let name = AuthName::parse(&who).ok_or_else(missing)?;
-    let running = match name.kind {
-        EntityKind::OSD => name.id.parse().is_ok_and(|id| c.state.osdmap.is_up(OsdId(id))),
-        EntityKind::MON => c.state.monmap.mons.contains_key(&name.id),
-        EntityKind::MGR => c.state.mgrmap.active_name == name.id,
-        _ => false,
-    };
-    if !running {
-        return Err(missing());
-    }
-    let all = shown_all(c, effective(c.state, &name));
-    if let Some(key) = c.args.opt("key").filter(|k| !k.is_empty()) {
-        return match (all.get(&key), option_table::find(&key)) {
-            (Some((_, v)), _) => plain(format!("{v}\n")),
-            (None, Some(o)) => plain(format!("{}\n", o.default_for(true))),
-            (None, None) => refuse(errno::ENOENT, ""),
-        };
-    }
-    let mut rows: BTreeMap<String, (String, &'static str)> =
-        all.into_iter().map(|(n, (_, v))| (n, (v, "mon"))).collect();
-    if defaults {
-        for o in option_table::all() {
-            rows.entry(o.name.to_owned()).or_insert_with(|| (o.default_for(true).to_owned(), "default"));
-        }
-    }
-    let rows: Vec<Held> = rows.into_iter().map(|(name, (value, source))| Held { name, value, source }).collect();
-    c.tree("config", || objects(HELD, &rows)).text(|| Table::of(HELD, &rows).render())
 }

@@ -150,6 +150,31 @@ fn standby(gid: u64, name: String, available_modules: Vec<ModuleInfo>, mgr_featu
 }
 
 impl MonCore {
+/// Sets the modules of a manager that becomes active. The first one in a cluster gets those of `initial` that it can run.
+fn choose_modules(map: &mut MgrMap, initial: &str) {
+    if map.always_on_modules.is_empty() {
+        let can_run = |name: &str| map.available_modules.iter().any(|i| i.name == name && i.can_run);
+        let initial: Vec<_> = initial.split([' ', ',']).filter(|n| can_run(n)).map(str::to_owned).collect();
+        map.modules.extend(initial);
+        map.modules.sort();
+        map.modules.dedup();
+    }
+    for release in RELEASES {
+        map.always_on_modules.insert(release, ALWAYS_ON.iter().map(|m| (*m).to_owned()).collect());
+    }
+}
+
+/// The daemon or registered service that reports on a session.
+fn reporter<'a>(s: &'a Session, service: Option<&'a (String, String)>) -> Option<Reporter<'a>> {
+    let who = s.who();
+    Some(match (s.osd(), service) {
+        (Some(osd), _) => Reporter::Osd(osd),
+        _ if who.name.kind == EntityKind::MDS => Reporter::Mds(&who.name.id),
+        (None, Some((service, name))) => Reporter::Service(Daemon { service, name, gid: who.global_id }),
+        (None, None) => return None,
+    })
+}
+
     /// Puts the address of a module into the manager map, or takes it out.
     pub(super) fn offer(&mut self, module: &str, uri: Option<String>) {
         if self.writer.is_busy() || self.state.options.external_mgr {
@@ -232,6 +257,12 @@ impl MonCore {
             }
         }
         self.configure(c);
+        if let Some(s) = self.sessions.get(&c) {
+            let service = s.service_daemon();
+            if let Some(from) = reporter(s, service.as_ref()) {
+                self.state.mgr_mut().open(from, m);
+            }
+        }
     }
 
     /// Handles the closing of a report session, which can close only its own service.
@@ -285,12 +316,7 @@ impl MonCore {
     fn mgr_report(&mut self, c: ConnKey, m: &MMgrReport) {
         let Some(s) = self.sessions.get(&c) else { return unreached("a message has an open session") };
         let service = s.service_daemon();
-        let from = match (s.osd(), &service) {
-            (Some(osd), _) => Reporter::Osd(osd),
-            _ if s.who().name.kind == EntityKind::MDS => Reporter::Mds(&s.who().name.id),
-            (None, Some((service, name))) => Reporter::Service(Daemon { service, name, gid: s.who().global_id }),
-            (None, None) => return,
-        };
+        let Some(from) = reporter(s, service.as_ref()) else { return };
         self.state.mgr_mut().report(from, c, m, self.now);
     }
 

@@ -35,6 +35,11 @@ impl Control {
         self.mgr.report(s, fsid, epoch, up_from)
     }
 
+    /// Takes the options in force, for the manager.
+    pub fn set_options(&mut self, values: BTreeMap<String, BTreeMap<i32, String>>) {
+        self.mgr.set_options(values);
+    }
+
     /// Reports to the manager with the next output. Returns the sequence number of that report.
     pub fn flush_stats(&mut self, now: Now) -> u64 {
         let up_from = self.up_from();

@@ -73,7 +73,9 @@ impl ControlHost {
         let compression = Defaults::take(|name| settings.given(name));
         self.routes.all(|| ToReactor::Compression(compression));
         // The sources apply in their order, even over the monitor's values.
-        self.core.borrow_mut().take_config(|name| settings.given(name));
+        let mut core = self.core.borrow_mut();
+        core.take_config(|name| settings.given(name));
+        core.set_options(settings.held());
     }
 
     /// Applies the cluster's connection modes once, before the OSD boots. As on Ceph, later changes need a
