@@ -33,6 +33,7 @@ pub const USED: &[&str] = &[
     "debug_osd",
     "mds_beacon_grace",
     "mds_beacon_interval",
+    "mgr_initial_modules",
     "mgr_stats_period",
     "mon_allow_pool_delete",
     "mon_clock_drift_allowed",

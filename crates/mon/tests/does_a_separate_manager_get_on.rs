@@ -11,7 +11,7 @@ use mon::state::options::MonOptions;
 use serde_json::json;
 use support::*;
 use wire::msg::*;
-use wire::types::{HealthCheck, OsdStat, PgMapDigest, PoolStat};
+use wire::types::{HealthCheck, ModuleInfo, OsdStat, PgMapDigest, PoolStat};
 use wire::{Encode, Features};
 
 fn manager(c: &mut Cluster, name: &str, gid: u64) -> u64 {
@@ -48,6 +48,10 @@ fn a_manager_becomes_active_reports_and_is_replaced() {
     let last = &maps.last().expect("maps").map;
     assert!(last.available && last.active_gid == 71 && last.active_name == "x");
     assert_eq!(last.active_addrs, addr(6900, 71));
+    // A manager takes the list of its own release.
+    for release in 16..=20 {
+        assert!(last.always_on_modules.get(&release).is_some_and(|m| m.iter().any(|m| m == "volumes")), "{release}");
+    }
     c.subscribe(x, "mgrdigest", 0, false);
     assert!(c.take::<MMgrDigest>(x)[0].health_json.starts_with(b"{"));
 
@@ -167,6 +171,32 @@ fn commands_of_a_separate_manager_are_described_and_passed_on() {
     assert_eq!(c.command(admin, &show, "").0, 0);
     c.send(x, &beacon("x", 71, true));
     assert!(c.core.state().mgrmap.available, "once");
+}
+
+#[test]
+fn modules_are_enabled_at_first_and_those_of_the_built_in_role_stay() {
+    let mut c = Cluster::new();
+    let admin = c.admin();
+    c.ok(admin, &json!({ "prefix": "mgr module enable", "module": "prometheus" }));
+    c.options.external_mgr = true;
+    c.restart();
+    let module = |name: &str, can_run| ModuleInfo { name: name.into(), can_run, ..ModuleInfo::default() };
+    // The default of mgr_initial_modules is that of 16.2: restful, iostat, nfs.
+    let works =
+        |gid| MMgrBeacon { modules: vec![module("iostat", true), module("nfs", false)], ..beacon("x", gid, false) };
+    let x = manager(&mut c, "x", 71);
+    c.send(x, &works(71));
+    assert_eq!(c.core.state().mgrmap.modules, ["iostat", "prometheus"], "those that it has and can run");
+    // Once: a module that is switched off stays so.
+    let admin = c.admin();
+    c.ok(admin, &json!({ "prefix": "mgr module disable", "module": "iostat" }));
+    c.ok(admin, &json!({ "prefix": "mgr fail", "who": "x" }));
+    let x = manager(&mut c, "x", 72);
+    c.send(x, &works(72));
+    assert_eq!(
+        (c.core.state().mgrmap.active_gid, c.core.state().mgrmap.modules.as_slice()),
+        (72, &["prometheus".to_owned()][..])
+    );
 }
 
 #[test]

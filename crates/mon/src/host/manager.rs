@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use auth::CryptoKey;
-use base::{AuthName, EntityKind, Epoch};
+use base::{AuthName, Epoch};
 use cluster::OsdMap;
 use mgr::files::Counted;
 use mgr::host::images::Job;
@@ -31,7 +31,8 @@ impl Monitor for Seen {
 
     fn identity(&self) -> Option<(AuthName, Option<CryptoKey>)> {
         let core = self.0.borrow();
-        let (name, entry) = core.state().auth.iter().find(|(n, _)| n.kind == EntityKind::MGR)?;
+        let name = core.state().manager_entity()?;
+        let entry = core.state().auth.get(name)?;
         Some((name.clone(), core.state().options.auth.cephx.then(|| entry.key.clone())))
     }
 

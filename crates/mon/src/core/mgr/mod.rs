@@ -18,6 +18,7 @@ use super::MonCore;
 use super::session::Session;
 use super::session::rights::AtManager;
 use crate::state::ConnKey;
+use crate::state::config::mon_option;
 use crate::state::log::{LogEntry, Prio};
 use ::mgr::manager::{Daemon, Reporter};
 use base::unreached;
@@ -28,8 +29,8 @@ const MAX_SERVICE_NAME: usize = 1024;
 const MAX_SERVICES_OF_ENTITY: usize = 256;
 /// Shortest time between two service maps sent to subscribers.
 const SERVICES_APART: Duration = Duration::from_secs(1);
-/// The release whose list of modules a separate manager looks up.
-const RELEASE: u32 = 16;
+/// Releases of a separate manager, each of which looks its list of modules up by its own number.
+const RELEASES: std::ops::RangeInclusive<u32> = 16..=20;
 /// Modules that a separate manager always runs. The autoscaler is left out, because the monitor changes numbers of
 /// PGs.
 const ALWAYS_ON: [&str; 10] = [
@@ -149,7 +150,6 @@ fn standby(gid: u64, name: String, available_modules: Vec<ModuleInfo>, mgr_featu
     MgrStandbyInfo { gid, name, available_modules, mgr_features, ..MgrStandbyInfo::default() }
 }
 
-impl MonCore {
 /// Sets the modules of a manager that becomes active. The first one in a cluster gets those of `initial` that it can run.
 fn choose_modules(map: &mut MgrMap, initial: &str) {
     if map.always_on_modules.is_empty() {
@@ -175,6 +175,7 @@ fn reporter<'a>(s: &'a Session, service: Option<&'a (String, String)>) -> Option
     })
 }
 
+impl MonCore {
     /// Puts the address of a module into the manager map, or takes it out.
     pub(super) fn offer(&mut self, module: &str, uri: Option<String>) {
         if self.writer.is_busy() || self.state.options.external_mgr {
@@ -256,13 +257,13 @@ fn reporter<'a>(s: &'a Session, service: Option<&'a (String, String)>) -> Option
                 self.publish_servicemap();
             }
         }
-        self.configure(c);
         if let Some(s) = self.sessions.get(&c) {
             let service = s.service_daemon();
             if let Some(from) = reporter(s, service.as_ref()) {
                 self.state.mgr_mut().open(from, m);
             }
         }
+        self.configure(c);
     }
 
     /// Handles the closing of a report session, which can close only its own service.
@@ -384,7 +385,7 @@ fn reporter<'a>(s: &'a Session, service: Option<&'a (String, String)>) -> Option
             next.active_change = self.now.wall;
             next.available_modules = m.modules;
             next.standbys.remove(&m.gid);
-            next.always_on_modules.insert(RELEASE, ALWAYS_ON.iter().map(|m| (*m).to_owned()).collect());
+            choose_modules(&mut next, &mon_option(&self.state, "mgr_initial_modules"));
             self.mgr_watch.begins(opened, self.now.mono);
             let line = format!("Activating manager daemon {}", m.name);
             self.pending.log(&self.state, self.now, Prio::INFO, "cluster", line);
@@ -463,8 +464,8 @@ fn reporter<'a>(s: &'a Session, service: Option<&'a (String, String)>) -> Option
     /// Records the clients that the built-in role has of its own in the manager map, as Ceph's manager reports its
     /// own. The next holder of the role blocklists them.
     fn record_own_clients(&mut self) {
-        let name = &self.state.mgrmap.active_name;
-        let own = self.state.sessions.values().filter(|s| s.name.kind == EntityKind::MGR && s.name.id == *name);
+        let name = self.state.manager_entity();
+        let own = self.state.sessions.values().filter(|s| s.entity.kind == EntityKind::CLIENT && Some(&s.name) == name);
         let mut clients: Vec<AddrVec> = own.map(|s| s.addrs.clone()).filter(|a| !a.0.is_empty()).collect();
         clients.sort();
         clients.dedup();

@@ -300,8 +300,8 @@ impl MonCore {
         }
         if self.state.mgrmap.active_gid == crate::core::session::global_id::FIRST - 1 {
             self.pending.end_clients(&self.state, now.wall);
-            *self.pending.mgrmap_mut(&self.state) =
-                MgrMap { epoch: self.state.mgrmap.epoch.next(), ..MgrMap::default() };
+            let m = self.pending.mgrmap_mut(&self.state);
+            *m = MgrMap { epoch: m.epoch, modules: std::mem::take(&mut m.modules), ..MgrMap::default() };
         }
     }
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use base::{Epoch, OsdId};
+use base::{AuthName, EntityKind, Epoch, OsdId};
 use bytes::Bytes;
 use mgr::Manager;
 use state::etcd::care::Condition;
@@ -22,6 +22,11 @@ impl ClusterState {
     /// The manager role, which owns its state.
     pub(crate) fn mgr_mut(&mut self) -> &mut Manager {
         &mut self.view.mgr
+    }
+
+    /// The entity whose key the built-in manager role uses for its own client: the first manager.
+    pub(crate) fn manager_entity(&self) -> Option<&AuthName> {
+        self.auth.keys().find(|n| n.kind == EntityKind::MGR)
     }
 
     /// The list of open sessions.
