@@ -251,6 +251,11 @@ fn a_uuid_keeps_its_number_and_key() {
         let got = c.command(s, &cmd, &input);
         assert_eq!((got.0, got.1.as_str(), got.2.as_str()), (rc, rs, out), "{cmd}");
     }
+    // The old name has the same errnos.
+    for (u, id, rc) in [('1', 1, -17), ('2', 0, -22), ('1', 0, 0)] {
+        let cmd = json!({ "prefix": "osd create", "uuid": uuid(u), "id": id });
+        assert_eq!(c.command(admin, &cmd, "").0, rc, "{cmd}");
+    }
     let caps = "\tcaps mgr = \"allow profile osd\"\n\tcaps mon = \"allow profile osd\"\n\tcaps osd = \"allow *\"\n";
     assert_eq!(c.ok(admin, &on("osd.0", "auth get", &[])), ring("osd.0", KEY, caps));
 }

@@ -208,6 +208,17 @@ fn an_osd_down_for_long_is_out_and_returns_with_its_old_weight() {
 }
 
 #[test]
+fn an_osd_marked_out_returns_with_its_old_weight() {
+    let (mut c, admin, _) = Cluster::with_osds(4);
+    c.ok(admin, &json!({ "prefix": "osd reweight", "id": "osd.2", "weight": 0.5 }));
+    c.ok(admin, &json!({ "prefix": "osd out", "ids": ["2"] }));
+    c.ok(admin, &json!({ "prefix": "osd out", "ids": ["2"] }));
+    assert_eq!((c.map().weight(OsdId(2)), c.map().xinfo(OsdId(2)).old_weight), (0, 0x8000));
+    c.ok(admin, &json!({ "prefix": "osd in", "ids": ["2"] }));
+    assert_eq!((c.map().weight(OsdId(2)), c.map().xinfo(OsdId(2)).old_weight), (0x8000, 0));
+}
+
+#[test]
 fn a_whole_rack_that_is_down_is_not_marked_out() {
     let (mut c, admin, _) = Cluster::with_osds(4);
     c.ok(admin, &json!({"prefix": "osd crush add-bucket", "name": "r1", "type": "rack"}));

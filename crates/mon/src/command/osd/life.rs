@@ -166,7 +166,7 @@ fn named_osds(c: &Ctx<'_>, map: &OsdMap, mark: Mark) -> Res<Vec<OsdId>> {
     Ok(list)
 }
 
-/// Marks an OSD in, with the weight that it had before it was marked out automatically.
+/// Marks an OSD in, with the weight that it had before it was marked out.
 fn mark_in(c: &mut Ctx<'_>, map: &OsdMap, o: OsdId) {
     let old = map.xinfo(o).old_weight;
     c.inc().new_weight.insert(o, if old > 0 { old } else { WEIGHT_IN });
@@ -177,14 +177,11 @@ fn mark_in(c: &mut Ctx<'_>, map: &OsdMap, o: OsdId) {
     }
 }
 
-/// Marks an OSD out, and logs who did it.
+/// Marks an OSD out, keeps its weight for its return, and logs who did it.
 fn mark_out(c: &mut Ctx<'_>, map: &OsdMap, o: OsdId) {
     c.inc().new_weight.insert(o, 0);
-    let mut x = map.xinfo(o);
-    if x.old_weight != 0 {
-        x.old_weight = 0;
-        c.inc().new_xinfo.insert(o, x);
-    }
+    let x = cluster::osdmap::OsdXinfo { old_weight: map.weight(o), ..map.xinfo(o) };
+    c.inc().new_xinfo.insert(o, x);
     let who = &c.session.principal.who.name;
     let since = map.xinfo(o).down_stamp;
     let line = if map.is_up(o) {
@@ -291,7 +288,8 @@ fn create(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     if let Some(have) = u.and_then(|u| by_uuid(c, u)) {
         return match id {
             Some(i) if i != have => {
-                invalid(format!("uuid {} already in use for different id {}", u.unwrap_or_default(), have.0))
+                let u = u.unwrap_or_default();
+                refuse(errno::EEXIST, format!("uuid {u} already in use for different id {}", have.0))
             }
             // The OSD may come from a command that is not committed yet; then the answer waits for the commit.
             _ => answer_id(c, have, if c.state.osdmap.exists(have) { When::Now } else { When::Committed }),
@@ -299,10 +297,7 @@ fn create(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     }
     let o = match id {
         Some(i) if c.map().exists(i) => {
-            return refuse(
-                errno::EEXIST,
-                format!("id {} already in use and does not match uuid {}", i.0, u.unwrap_or_default()),
-            );
+            return invalid(format!("id {} already in use and does not match uuid {}", i.0, u.unwrap_or_default()));
         }
         Some(i) => i,
         None => free_number(c)?,
