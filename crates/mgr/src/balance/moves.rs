@@ -14,13 +14,17 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The share of its mean by which an OSD may have more bytes than it should.
 const BYTES_OVER: f64 = 0.01;
 
+/// The part of a PG shard by which an OSD may be farther off than [`Limits::deviation`]. Shares are no whole numbers, and
+/// the moves that would be needed for this part make no OSD notably less full (`balance/recorded.rs`).
+const TOLERANCE: f64 = 0.1;
+
 /// The upmap items of a PG.
 type Items = Vec<(OsdId, OsdId)>;
 
 /// The bounds of a plan.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
-    /// The number of PG shards by which an OSD may be off its target (`upmap_max_deviation`).
+    /// The number of PG shards by which an OSD may be off its target (`upmap_max_deviation`), within [`TOLERANCE`].
     pub deviation: f64,
     /// Most moves (`upmap_max_optimizations`).
     pub moves: usize,
@@ -61,6 +65,7 @@ impl Spread {
         limits: Limits,
         closed: &dyn Fn(OsdId) -> bool,
     ) -> Plan {
+        let limits = Limits { deviation: limits.deviation + TOLERANCE, ..limits };
         let mut c = Chooser { map, limits, closed, rules: RuleOsds::default(), plan: Plan::default() };
         let mut order: Vec<PoolId> = pools.iter().copied().filter(|id| self.pools.contains_key(id)).collect();
         // Pools with the most bytes first: their moves matter most, should the limit end the plan.

@@ -124,7 +124,7 @@ fn sixty_osds_with_four_pools_end_even_in_pgs_and_bytes() {
     assert!(before > 0.1, "{before}");
     assert!(over(&spread) < 0.03, "the fullest OSD is {} above its share", over(&spread));
     for id in 1..=4 {
-        assert!(worst(&spread, id) <= 1.0 + 1e-9, "pool {id} is off by {}", worst(&spread, id));
+        assert!(worst(&spread, id) <= 1.1 + 1e-9, "pool {id} is off by {}", worst(&spread, id));
     }
     let after = applied(&map, &plan);
     is_as_planned(&after, &spread);
@@ -208,7 +208,7 @@ fn a_drained_osd_gives_back_what_items_gave_it() {
     let plan = spread.plan(&lighter, &all(&lighter), DEEP, &|_| false);
     let after = applied(&lighter, &plan);
     is_as_planned(&after, &spread);
-    assert!((1..=4).all(|id| worst(&spread, id) <= 1.0 + 1e-9));
+    assert!((1..=4).all(|id| worst(&spread, id) <= 1.1 + 1e-9));
     assert!(after.pg_upmap_items.len() < many + plan.moves.len(), "items are reused");
 }
 

