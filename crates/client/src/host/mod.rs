@@ -11,12 +11,12 @@ mod tell;
 
 use crate::core::objecter::{Request, What};
 use base::errno::Errno;
-use base::{AuthName, EntityAddr, EntityKind, HObject, PgId, PoolId, SnapId, Utime};
+use base::{AddrVec, AuthName, EntityAddr, EntityKind, HObject, PgId, PoolId, SnapId, Utime};
 use bytes::Bytes;
 use cluster::OsdMap;
 use session::Session;
 use std::cell::RefCell;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 use wire::msg::{MOsdOpReply, NotifyReply, OpCode, OpVec, OsdOp};
@@ -110,6 +110,20 @@ pub struct Client {
     session: Rc<Session>,
 }
 
+/// A client that this handle does not keep open.
+#[derive(Clone)]
+pub struct WeakClient {
+    session: Weak<Session>,
+}
+
+impl WeakClient {
+    /// The client; `None` after its last clone was dropped.
+    #[must_use]
+    pub fn upgrade(&self) -> Option<Client> {
+        self.session.upgrade().map(|session| Client { session })
+    }
+}
+
 impl Client {
     /// Connects and authenticates to a monitor. Must run on a reactor. Error: [`ClientError::Auth`] if the monitor
     /// refuses authentication, [`ClientError::NoMonitor`] if none answers within the time limit of `o`.
@@ -134,6 +148,24 @@ impl Client {
     #[must_use]
     pub fn is_blocklisted(&self) -> bool {
         self.session.is_blocklisted()
+    }
+
+    /// The addresses that this client announces to all servers; a blocklist names them.
+    #[must_use]
+    pub fn addrs(&self) -> AddrVec {
+        self.session.addrs()
+    }
+
+    /// True if `other` is this client or a clone of it.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.session, &other.session)
+    }
+
+    /// This client for as long as a clone of it exists elsewhere.
+    #[must_use]
+    pub fn downgrade(&self) -> WeakClient {
+        WeakClient { session: Rc::downgrade(&self.session) }
     }
 
     /// Runs a monitor command given as JSON text. Error: [`ClientError::Closed`]; a refusal is in the reply.

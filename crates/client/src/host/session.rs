@@ -6,7 +6,7 @@ use super::{ClientError, CommandReply, Options};
 use crate::core::maps;
 use crate::core::mon::{Event, MonSession, Output};
 use crate::core::objecter::{Request, What};
-use base::{EntityAddr, EntityKind, PoolId, SnapId};
+use base::{AddrVec, EntityAddr, EntityKind, PoolId, SnapId};
 use bytes::Bytes;
 use cluster::OsdMap;
 use net::{CloseReason, ConnEvent, ConnId, Endpoint, EndpointConfig, Handler, Limits, Net, OsRandom, Target};
@@ -143,11 +143,20 @@ impl Session {
     }
 
     pub(super) fn is_blocklisted(&self) -> bool {
-        let Some(objecter) = self.objecter() else { return false };
-        let Some(map) = objecter.map() else { return false };
-        // Both endpoints learn their address from the first server.
-        let ends = [self.endpoint.borrow().clone(), objecter.endpoint()];
-        ends.iter().flatten().any(|e| e.addrs().0.iter().any(|a| map.is_blocklisted(a)))
+        let Some(map) = self.objecter().and_then(|o| o.map()) else { return false };
+        self.addrs().0.iter().any(|a| map.is_blocklisted(a))
+    }
+
+    /// The addresses that this client announces to all servers. The address without a port comes from the first
+    /// monitor; until then it is blank.
+    pub(super) fn addrs(&self) -> AddrVec {
+        self.endpoint.borrow().as_ref().map(Endpoint::addrs).unwrap_or_default()
+    }
+
+    /// A further endpoint of this client, which announces the same address: a blocklist then names all its sessions.
+    fn further_endpoint(&self) -> EndpointConfig {
+        let num = i64::try_from(self.auth.borrow().global_id()).unwrap_or(-1);
+        EndpointConfig { num, addrs: self.addrs(), ..endpoint_config(&self.auth, self.nonce, &self.modes) }
     }
 
     pub(super) fn last_error(&self) -> String {
@@ -228,9 +237,7 @@ impl Session {
     }
 
     pub(super) fn mds_endpoint(&self, handler: Rc<dyn Handler>) -> (Net, Endpoint) {
-        let gid = i64::try_from(self.auth.borrow().global_id()).unwrap_or(-1);
-        let config = EndpointConfig { num: gid, ..endpoint_config(&self.auth, self.nonce, &self.modes) };
-        (self.net.clone(), self.net.endpoint(config, handler))
+        (self.net.clone(), self.net.endpoint(self.further_endpoint(), handler))
     }
 
     /// Runs a command at a manager. Without a cluster's id it is none for the daemon itself.
@@ -249,9 +256,7 @@ impl Session {
         fsid: base::Uuid,
         command: (&str, Bytes),
     ) -> Result<CommandReply, ClientError> {
-        let gid = i64::try_from(self.auth.borrow().global_id()).unwrap_or(-1);
-        let config = EndpointConfig { num: gid, ..endpoint_config(&self.auth, self.nonce, &self.modes) };
-        tell::tell(&self.net, config, fsid, target, command).await
+        tell::tell(&self.net, self.further_endpoint(), fsid, target, command).await
     }
 
     pub(super) async fn op(&self, req: Request) -> Result<Box<MOsdOpReply>, ClientError> {
@@ -319,6 +324,8 @@ impl Session {
                 let gid = self.auth.borrow().global_id();
                 if let Some(ep) = self.objecter().and_then(|o| o.endpoint()) {
                     ep.set_num(i64::try_from(gid).unwrap_or(-1));
+                    // The monitor has told the address; OSDs are to see the same one.
+                    ep.set_addrs(self.addrs());
                 }
                 self.mon.borrow_mut().handle_open(peer.features);
             }
