@@ -6,6 +6,7 @@ mod support;
 use base::{OsdId, PgId};
 use mon::state::Role;
 use serde_json::{Value, json};
+use state::StateStore as _;
 use std::collections::BTreeMap;
 use support::*;
 use wire::msg::{CounterValue, MMgrOpen, MMgrReport, MPgStats, PackedCounters};
@@ -103,6 +104,31 @@ fn a_release_is_required_once_all_osds_announce_it() {
     assert_eq!(c.map().client_addr(OsdId(0)).map(|a| a.0.len()), Some(1));
     assert!(!boot(&mut c, 1, 2, Features::PACIFIC.0), "an older OSD");
     assert!(boot(&mut c, 1, 3, newest));
+}
+
+#[test]
+fn an_older_osd_does_not_boot_beside_a_new_requirement() {
+    let (mut c, admin, _) = Cluster::with_osds(2);
+    let newest = Features::PACIFIC.0 | Features::OSD_RELEASES.0;
+    let boot = |c: &mut Cluster, id: i32, nonce: u32, features: u64| {
+        let s = c.osd_session(id, addr(6900 + id as u16, nonce), Role::Mon);
+        let mut m = boot_message(FSID, id, c.map().epoch, 0);
+        m.osd_features = features;
+        c.send(s, &m);
+    };
+    boot(&mut c, 0, 1, newest);
+    c.ok(admin, &json!({ "prefix": "osd down", "ids": ["1"] }));
+    // Both wait for the commit in flight, and share the next proposal.
+    c.held = Some(Vec::new());
+    c.ok_later(admin, &json!({ "prefix": "osd set", "key": "noout" }));
+    c.ok_later(admin, &json!({ "prefix": "osd require-osd-release", "release": "tentacle" }));
+    boot(&mut c, 1, 2, Features::PACIFIC.0);
+    for r in c.held.take().unwrap() {
+        c.store.submit(r);
+    }
+    c.pump();
+    assert_eq!(c.map().require_osd_release, cluster::release::TENTACLE);
+    assert!(c.map().is_down(OsdId(1)));
 }
 
 #[test]

@@ -337,11 +337,10 @@ impl OsdMap {
         if inc.new_full_ratio >= 0.0 {
             self.full_ratio = inc.new_full_ratio;
         }
-        let set = |r: u8| (r != incremental::RELEASE_UNCHANGED && r != 0).then_some(r);
-        if let Some(r) = set(inc.new_require_min_compat_client) {
+        if let Some(r) = incremental::changed_release(inc.new_require_min_compat_client) {
             self.require_min_compat_client = r;
         }
-        if let Some(r) = set(inc.new_require_osd_release) {
+        if let Some(r) = inc.changed_osd_release() {
             self.require_osd_release = r;
             if r >= release::LUMINOUS {
                 self.flags &= !map_flag::LEGACY_REQUIRE;

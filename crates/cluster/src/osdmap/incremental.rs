@@ -130,6 +130,17 @@ impl Incremental {
     pub fn new(fsid: Uuid, epoch: Epoch, modified: Utime) -> Self {
         Self { fsid, epoch, modified, ..Self::default() }
     }
+
+    /// The release that the change requires of OSDs; `None` if it leaves that as it is.
+    #[must_use]
+    pub fn changed_osd_release(&self) -> Option<u8> {
+        changed_release(self.new_require_osd_release)
+    }
+}
+
+/// The release in a field of an incremental; `None` if the field changes nothing.
+pub(super) fn changed_release(r: u8) -> Option<u8> {
+    (r != RELEASE_UNCHANGED && r != 0).then_some(r)
 }
 
 impl Default for Incremental {

@@ -123,11 +123,14 @@ impl MonCore {
         if !Features(m.osd_features).nautilus() {
             return Err("it is older than Nautilus".into());
         }
-        if map.require_osd_release < release::NAUTILUS {
+        // The requirement may be in the same proposal.
+        let pending = self.pending.inc().and_then(cluster::Incremental::changed_osd_release);
+        let required = pending.unwrap_or(map.require_osd_release);
+        if required < release::NAUTILUS {
             return Err("the cluster's require_osd_release is too old".into());
         }
-        if !Features(m.osd_features).serves_release(map.require_osd_release) {
-            let required = release::name(map.require_osd_release);
+        if !Features(m.osd_features).serves_release(required) {
+            let required = release::name(required);
             return Err(format!(
                 "the cluster requires OSDs of {required} ('osd require-osd-release'), and it is older"
             ));
