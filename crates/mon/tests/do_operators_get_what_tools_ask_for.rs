@@ -194,6 +194,28 @@ fn a_follower_of_the_log_at_debug_level_is_told_of_reads() {
 }
 
 #[test]
+fn a_follower_is_told_of_reads_while_refusals_are_summed_up() {
+    let (mut c, admin, _) = Cluster::with_osds(1);
+    let follower = c.client("client.f", "allow r");
+    c.subscribe(follower, "log-debug", 0, false);
+    let nobody = c.client("client.n", "allow service log r");
+    let refused = json!({ "prefix": "osd down", "ids": ["0"] });
+    c.command(nobody, &refused, "");
+    c.out.clear();
+    let mut lines = 0;
+    for _ in 0..90 {
+        c.command(admin, &json!({ "prefix": "osd stat" }), "");
+        c.ticks(1);
+        let sent = c.take::<wire::msg::MLog>(follower);
+        lines += sent.iter().flat_map(|m| &m.entries).filter(|e| e.msg.contains("osd stat")).count();
+    }
+    c.ticks(2);
+    let sent = c.take::<wire::msg::MLog>(follower);
+    lines += sent.iter().flat_map(|m| &m.entries).filter(|e| e.msg.contains("osd stat")).count();
+    assert_eq!(lines, 90);
+}
+
+#[test]
 fn progress_is_shown_unless_it_is_switched_off() {
     let (mut c, admin, _) = Cluster::with_osds(1);
     assert_eq!(say(&mut c, admin, "progress on"), (0, "progress already enabled!".into()));

@@ -105,7 +105,7 @@ pub struct MonCore {
     intake: Intake,
     answers: Answers,
     requests: Requests,
-    refusals: commands::audit::Refusals,
+    audit: commands::audit::Audit,
     sessions: BTreeMap<ConnKey, Session>,
     leaving: session::revoke::Leaving,
     credentials: Credentials,

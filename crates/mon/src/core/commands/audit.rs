@@ -35,20 +35,25 @@ const FOLLOWED: usize = 1024;
 /// Entity, address, and the refused command or message.
 type Key = (AuthName, IpAddr, String);
 
+/// Lines that the audit log merges or sends later.
+#[derive(Debug, Default)]
+pub(in crate::core) struct Audit {
+    refusals: Refusals,
+    pub(in crate::core) reads: Reads,
+}
+
 /// The refusals of the current window.
 #[derive(Debug, Default)]
-pub(in crate::core) struct Refusals {
+struct Refusals {
     since: Option<Mono>,
     /// Number of repeats of each refusal after the line that was written.
     more: BTreeMap<Key, u64>,
     lines: usize,
     lines_of: BTreeMap<AuthName, usize>,
     unlisted: u64,
-    /// Commands that only read, for clients that follow the log at debug level.
-    pub(in crate::core) reads: Reads,
 }
 
-/// Lines about commands that only read. They are sent together, because each message takes a number of the log, and
+/// Lines about commands that only read, for clients that follow the log at debug level. They are sent together, because each message takes a number of the log, and
 /// the numbers of lines that are not stored must stay below one a second.
 #[derive(Debug, Default)]
 pub(in crate::core) struct Reads {
@@ -132,14 +137,14 @@ impl MonCore {
         }
         let how = if rc == base::errno::EACCES { "access denied" } else { base::errno::name(rc) };
         let what = format!("cmd '{}': {how}", cmd.sig.prefix);
-        if self.refusals.note((who.name.clone(), who.socket.ip(), what), self.now.mono) {
+        if self.audit.refusals.note((who.name.clone(), who.socket.ip(), what), self.now.mono) {
             self.audit_line(format!("{head} cmd=[{}]: {how}", text()));
         }
     }
 
     /// Tells clients that follow the log at debug level of a command that only reads, in Ceph's words.
     fn tell_of_read(&mut self, info: &SessionInfo, cmd: &Parsed) {
-        if !self.refusals.reads.are_followed || self.refusals.reads.lines.len() >= READS {
+        if !self.audit.reads.are_followed || self.audit.reads.lines.len() >= READS {
             return;
         }
         let line = if info.role == Role::Tell {
@@ -154,14 +159,14 @@ impl MonCore {
         let seq = self.state.log.next;
         // The monitor that was asked, which may be one that relays the session.
         let name = info.by.as_ref().unwrap_or(&self.state.mon_name);
-        self.refusals.reads.lines.push(log::of_monitor(&self.state, name, self.now, Prio::DEBUG, "audit", line, seq));
+        self.audit.reads.lines.push(log::of_monitor(&self.state, name, self.now, Prio::DEBUG, "audit", line, seq));
     }
 
     /// Logs a command that was refused for lack of caps.
     pub(in crate::core) fn audit_refused(&mut self, info: &SessionInfo, cmd: &Parsed) {
         let who = &info.principal.who;
         let what = format!("cmd '{}': access denied", cmd.sig.prefix);
-        if self.refusals.note((who.name.clone(), who.socket.ip(), what), self.now.mono) {
+        if self.audit.refusals.note((who.name.clone(), who.socket.ip(), what), self.now.mono) {
             tracing::warn!(entity = %who.name, socket = %who.socket, command = cmd.sig.prefix, "command refused: caps");
             let text = cut(cmd.shown());
             self.audit_line(format!(
@@ -176,7 +181,7 @@ impl MonCore {
         let who = &info.principal.who;
         let prefix: String = prefix.chars().take(128).collect();
         let what = format!("cmd '{prefix}': access denied");
-        if self.refusals.note((who.name.clone(), who.socket.ip(), what), self.now.mono) {
+        if self.audit.refusals.note((who.name.clone(), who.socket.ip(), what), self.now.mono) {
             self.audit_line(format!("{head}: access denied"));
         }
     }
@@ -187,7 +192,7 @@ impl MonCore {
         let (who, entity) = (s.who().clone(), s.entity());
         let what: String = what.chars().take(64).collect();
         let key = (who.name.clone(), who.socket.ip(), format!("{what}: access denied"));
-        if self.refusals.note(key, self.now.mono) {
+        if self.audit.refusals.note(key, self.now.mono) {
             tracing::warn!("mon: dropping {what} of {}: {why}", self.who(c));
             self.audit_line(format!("from='{entity} {}' entity='{}' {what}: access denied", who.socket, who.name));
         }
@@ -195,7 +200,7 @@ impl MonCore {
 
     /// Writes the summary lines of merged refusals.
     pub(in crate::core) fn tick_audit(&mut self) {
-        for line in self.refusals.end(self.now.mono) {
+        for line in self.audit.refusals.end(self.now.mono) {
             self.audit_line(line);
         }
     }

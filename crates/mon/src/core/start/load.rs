@@ -248,7 +248,7 @@ impl MonCore {
             intake: crate::core::Intake::of(&state_log),
             answers: crate::core::Answers::default(),
             requests: crate::core::reply::requests::Requests::default(),
-            refusals: crate::core::commands::audit::Refusals::default(),
+            audit: crate::core::commands::audit::Audit::default(),
             sessions: BTreeMap::new(),
             leaving: BTreeMap::new(),
             credentials: crate::core::session::credentials::Credentials::new(service_keys, global_ids),
