@@ -569,7 +569,7 @@ fn check(c: &Cluster, lost: &BTreeMap<u64, AddrVec>, seed: u64) {
 }
 
 #[test]
-fn a_file_system_swapped_with_itself_stays() {
+fn a_file_system_is_not_swapped_with_itself() {
     let (mut c, admin) = with_fs();
     c.ok(admin, &json!({ "prefix": "fs fail", "fs_name": "home" }));
     let refuse = json!({ "prefix": "fs set", "fs_name": "home", "var": "refuse_client_session", "val": "true" });
@@ -579,7 +579,8 @@ fn a_file_system_swapped_with_itself_stays() {
         "prefix": "fs swap", "fs1_name": "home", "fs1_id": id, "fs2_name": "home", "fs2_id": id, "swap_fscids": "yes",
         "yes_i_really_mean_it": true,
     });
-    c.ok(admin, &swap);
+    let (rc, rs, _) = c.command(admin, &swap, "");
+    assert_eq!((rc, rs.as_str()), (-22, "'home' is both file systems of the command; name two different ones"));
     assert_eq!(the_map(&c).fs_by_name("home").map(|f| f.fscid), Some(id));
 }
 

@@ -281,6 +281,9 @@ pub(super) fn swap(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             return refuse(errno::ENOENT, text);
         }
     };
+    if a.fscid == b.fscid {
+        return invalid(format!("'{n1}' is both file systems of the command; name two different ones"));
+    }
     for n in [&n1, &n2] {
         if !may_change(c, n) {
             return refuse(errno::EPERM, format!("Permission denied: '{n}'"));
