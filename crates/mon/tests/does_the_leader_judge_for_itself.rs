@@ -138,7 +138,10 @@ fn a_tell_to_a_front_monitor_is_about_that_monitor() {
     // Addresses of no known monitor are ignored.
     w.c.core.relayed_by(conn, &addr(9), w.c.now.mono);
     assert_eq!(status(&mut w, conn)["name"], "a");
-    w.c.core.relayed_by(conn, &addr(7), w.c.now.mono);
+    let opened = w.c.now;
+    w.c.pass(std::time::Duration::from_secs(5));
+    w.c.tell(conn, &json!({ "prefix": "mon_status" }));
+    w.c.core.relayed_by(conn, &addr(7), opened.mono);
     let s = status(&mut w, conn);
     assert_eq!((&s["name"], &s["rank"], &s["state"]), (&json!("b"), &json!(1), &json!("peon")));
     let sessions = |w: &mut Way, conn| {
@@ -147,6 +150,7 @@ fn a_tell_to_a_front_monitor_is_about_that_monitor() {
     };
     let of_b = sessions(&mut w, conn);
     assert!(of_b.len() == 1 && of_b[0]["entity_name"] == "client.x", "{of_b:?}");
+    assert_eq!(of_b[0]["since"], opened.wall.iso(), "the time at the front monitor");
     let admin = w.admin;
     let of_a = sessions(&mut w, admin);
     assert!(!of_a.is_empty() && of_a.iter().all(|s| s["entity_name"] != "client.x"), "{of_a:?}");

@@ -71,14 +71,7 @@ impl Sessions {
         self.all.values()
     }
 
-    /// Sets the front monitor that relays a session.
-    pub(crate) fn relayed_by(&mut self, c: ConnKey, by: Option<String>) {
-        if let Some(s) = self.all.get_mut(&c) {
-            s.by = by;
-        }
-    }
-
-    /// Adds a session with the monitor.
+    /// Adds a session with the monitor, or replaces what was known of it.
     pub(crate) fn insert(&mut self, c: ConnKey, s: SessionSummary) {
         self.all.insert(c, s);
     }

@@ -75,8 +75,11 @@ impl MonCore {
         let by = self.state.monmap.name_at(addrs).map(str::to_owned);
         if let Some(s) = self.sessions.get_mut(&c) {
             s.opened = opened;
+            s.since = base::Utime::from_unix(self.now.wall.to_unix().saturating_sub(self.now.mono.since(opened)));
             s.by.clone_from(&by);
-            self.state.sessions_mut().relayed_by(c, by);
+            if s.role() == Role::Mon {
+                self.state.sessions_mut().insert(c, s.summary());
+            }
         }
     }
 }

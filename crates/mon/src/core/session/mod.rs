@@ -67,7 +67,7 @@ pub struct Session {
     config_sent: Option<BTreeMap<String, String>>,
     /// For the manager role: service and name of the daemon that reports on this session.
     mgr_daemon: Option<(String, String)>,
-    /// Time at which the session opened.
+    /// Time at which the session opened, be it at another monitor.
     since: Utime,
     /// Time by the leader's own clock at which the session opened, be it at another monitor.
     opened: Mono,
