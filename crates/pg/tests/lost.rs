@@ -149,6 +149,21 @@ fn many_objects_are_given_up_in_several_turns() {
     assert_eq!((p.missing(), p.unfound_objects().len()), (0, 0), "{}", c.describe(1));
 }
 
+/// The operator notices the mistake: what is not deleted yet is reverted.
+#[test]
+fn a_revert_ends_a_deletion_that_is_under_way() {
+    let (mut c, _) = unfound_with(9, |c| write_many(c, 100, MANY));
+    c.change(|m| m.lost = vec![0]);
+    c.run(3_000);
+    c.mark_lost(false).unwrap();
+    c.mark_lost(true).unwrap();
+    c.run(20_000);
+    let p = c.primary().unwrap();
+    assert_eq!((p.missing(), p.unfound_objects().len()), (0, 0), "{}", c.describe(1));
+    let kept = (0..c.objects.len()).filter(|o| c.writes_shown(*o).is_some()).count();
+    assert!(kept > 0, "all are deleted");
+}
+
 /// Half of the objects that the primary lacks are unfound, and the other copy lacks these as well. No pull of one of
 /// the others looks at all of them.
 #[test]

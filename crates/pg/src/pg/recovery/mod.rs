@@ -255,6 +255,9 @@ impl Recovery {
             p.refused.clear();
         }
         self.unfound.clear();
+        if let Some(l) = self.lost.used() {
+            l.forget_deletions();
+        }
         self.walk_anew();
         if let Some(d) = self.damage.used().filter(|_| coded) {
             d.hopeless.clear();

@@ -10,6 +10,7 @@
 //!  1. No object is given up before every OSD that may have it was asked, except those declared lost.
 //!  2. An object stays missing until its record is durable on all members, and until a version from another copy has
 //!     arrived. After a crash in between it is unfound again.
+//!  3. An object that is found between the command and its record is not given up.
 //!
 //! Tests: `tests/lost.rs`.
 
@@ -56,6 +57,13 @@ pub(in crate::pg) struct Lost {
     pub from: BTreeMap<HObject, PeerId>,
 }
 
+impl Lost {
+    /// Ends a deletion under way: the objects may be found.
+    pub(super) fn forget_deletions(&mut self) {
+        self.delete.clear();
+    }
+}
+
 impl Part for Lost {
     const EMPTY: &'static Self = &Self {
         todo: BTreeSet::new(),
@@ -73,8 +81,9 @@ impl Part for Lost {
 
 impl Pg {
     /// Gives up all unfound objects: deletes them, or with `revert` goes back to the newest version on any copy.
-    /// Returns the answer to the operator. Errors, with the text for the operator: EINVAL to revert in an
-    /// erasure-coded pool or before all sources were asked, EROFS on a replica, EAGAIN while the PG is not active.
+    /// Returns the answer to the operator. A later command ends an earlier one. Errors, with the text for the operator:
+    /// EINVAL to revert in an erasure-coded pool or before all sources were asked, EROFS on a replica, EAGAIN while the
+    /// PG is not active.
     pub fn mark_unfound_lost(
         &mut self,
         revert: bool,
@@ -106,6 +115,11 @@ impl Pg {
         tracing::warn!(pg = %self.env.spg(), unfound, revert, "giving up unfound objects at an operator's request");
         let text = format!("{} has {unfound} objects unfound and apparently lost marking", self.env.spg());
         turn.out.push(Effect::Log(crate::effect::LogLevel::Error, text));
+        // The later command holds for what the earlier one has not given up yet.
+        if let Some(l) = self.recovery.lost.used() {
+            l.todo.clear();
+            l.delete.clear();
+        }
         if revert {
             self.recovery.lost.todo.extend(self.recovery.unfound.iter().cloned());
             self.next_round(turn);
@@ -119,10 +133,16 @@ impl Pg {
         Ok(format!("pg has {unfound} objects unfound and apparently lost marking"))
     }
 
-    /// Deletes the next object that was given up.
+    /// True if no copy has the object, or too few shards can be read. An object of which a source has told since the
+    /// command is recovered instead.
+    fn is_lost(&self, head: &HObject) -> bool {
+        self.recovery.unfound.contains(head) || self.is_coded() && self.recovery.damage.hopeless.contains(head)
+    }
+
+    /// Deletes the next object that was given up, and that nobody has found since.
     fn delete_next(&mut self, turn: &mut Turn<'_>) {
         while let Some(head) = self.recovery.lost.used().and_then(|l| l.delete.pop_first()) {
-            if self.recovery.missing.contains_key(&head) || self.recovery.damage.hopeless.contains(&head) {
+            if self.is_lost(&head) {
                 return self.start_work(Work::Recovery(RecoveryWork::Lose(head, None)), None, turn);
             }
         }
@@ -276,7 +296,7 @@ impl Pg {
         }
         for (head, (v, from)) in std::mem::take(&mut self.recovery.lost.round) {
             let to = (v > Eversion::default()).then_some(from);
-            if self.recovery.unfound.contains(&head) {
+            if self.is_lost(&head) {
                 self.start_work(Work::Recovery(RecoveryWork::Lose(head, to)), None, turn);
             }
         }
@@ -292,7 +312,13 @@ impl Pg {
     ) -> Verdict {
         match self.lose_for_good(id, head, keep, turn.store) {
             Ok(true) => Verdict::Submitted,
-            Ok(false) => Verdict::Done,
+            Ok(false) => {
+                // It waited for the store, and was found meanwhile.
+                if keep.is_none() && *self.life.state() == State::Active {
+                    self.delete_next(turn);
+                }
+                Verdict::Done
+            }
             Err(stop) => self.step_failed(stop, turn.out),
         }
     }
@@ -306,7 +332,7 @@ impl Pg {
         store: &mut dyn ObjectStore,
     ) -> Step<bool> {
         let hopeless = self.is_coded() && self.recovery.damage.hopeless.contains(head);
-        if *self.life.state() != State::Active || !hopeless && !self.recovery.missing.contains_key(head) {
+        if *self.life.state() != State::Active || !self.is_lost(head) {
             return Ok(false);
         }
         let prior = self.version_wanted(head);
