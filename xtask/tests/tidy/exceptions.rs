@@ -47,7 +47,6 @@ pub(super) const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
         "encode",
         "the fields of an encoding in their order, with the versions that added them",
     ),
-    ("crates/osd/src/host/reactor.rs", "handle", "one match on the path of every operation; each case has a few lines"),
     ("crates/pg/src/exec/mod.rs", "one", "one match on the path of every operation; each case has a few lines"),
     (
         "crates/pg/src/peer/body/codec.rs",

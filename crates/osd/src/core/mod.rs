@@ -1,7 +1,7 @@
 //! The pure parts of an OSD.
 //!
 //! [`control`] is the one machine per OSD that talks to monitor and manager: boot, maps, heartbeats, reports.
-//! [`pgs`] is one machine per reactor: its PGs, their sessions and operations. Neither uses sockets, files or
+//! [`reactor`] is one machine per reactor: its turn, its store and its PGs ([`pgs`]). Neither uses sockets, files or
 //! clocks.
 
 pub mod admission;
@@ -27,6 +27,7 @@ pub mod perf;
 pub mod pgs;
 pub mod pingtime;
 pub mod places;
+pub mod reactor;
 pub mod recovery;
 pub mod refused;
 pub mod rejoin;

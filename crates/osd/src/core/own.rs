@@ -5,7 +5,7 @@
 //!  2. A transaction that must happen ([`Need::Must`], no caller waits for it) waits for space; any other is
 //!     refused without space.
 //!
-//! Tests: those of this file.
+//! Tests: those of this file, and `tests/reactor.rs`.
 
 use base::errno::{EIO, ENOSPC, Errno};
 use std::collections::VecDeque;

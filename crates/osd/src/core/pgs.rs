@@ -125,9 +125,18 @@ impl Pgs {
         }
     }
 
-    /// Next action for the host.
+    /// Next action for the host. New peers are reported before all else, since leases of theirs may be needed.
     pub fn poll_output(&mut self) -> Option<Output> {
-        self.out.pop_front()
+        if self.members.is_noted()
+            && let Some(report) = self.news_of_pg_peers()
+        {
+            return Some(Output::Control(report));
+        }
+        match self.out.pop_front()? {
+            // A walk that ended after the operation was dropped has brought its map.
+            Output::Dropped(s, tid, _) => Some(Output::Dropped(s, tid, self.newest_feed().cloned())),
+            o => Some(o),
+        }
     }
 
     /// Newest map, with the incrementals that lead to it.

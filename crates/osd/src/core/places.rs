@@ -25,6 +25,7 @@ use cluster::pool::{pg_mask, stable_mod};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
+use store::{Cid, layout};
 
 /// Merges of PGs of one name whose reactors are remembered; more are never in progress.
 const LEFT_MAX: usize = 16;
@@ -56,6 +57,12 @@ pub struct Places {
     left: BTreeMap<(SpgId, Epoch), usize>,
     /// Newest map.
     epoch: Epoch,
+}
+
+/// Reactor that a PG's name selects among so many.
+#[must_use]
+pub fn reactor_of(pg: PgId, reactors: usize) -> usize {
+    layout::reactor_for(layout::shard_for(Cid::Pg(pg.into()), layout::SHARDS), reactors as u16).into()
 }
 
 /// Range of all shards of a PG.

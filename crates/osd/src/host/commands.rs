@@ -1,7 +1,7 @@
 //! Commands: `ceph tell osd.N …` and the admin socket, with the same answers.
 
 use super::control::ControlHost;
-use super::route::{Inspect, ToReactor};
+use super::route::{Ask, Inspect, ToReactor};
 use super::tracker::HistoryOptions;
 use crate::core::control::prio;
 use base::PgId;
@@ -184,7 +184,7 @@ pub(super) async fn ask(host: &Rc<ControlHost>, what: Inspect) -> Vec<Value> {
     let mut out = Vec::new();
     for i in 0..host.routes.reactors.len() {
         let (tx, rx) = tokio::sync::oneshot::channel();
-        host.routes.reactor(i, ToReactor::Inspect(what.clone(), tx));
+        host.routes.reactor(i, ToReactor::Ask(Ask::Inspect(what.clone(), tx)));
         if let Ok(v) = rx.await {
             out.push(v);
         }
@@ -306,7 +306,7 @@ async fn mark_unfound_lost(host: &Rc<ControlHost>, pg: PgId, mode: Option<&str>)
     };
     for i in 0..host.routes.reactors.len() {
         let (tx, rx) = tokio::sync::oneshot::channel();
-        host.routes.reactor(i, ToReactor::MarkLost(pg, revert, tx));
+        host.routes.reactor(i, ToReactor::Ask(Ask::MarkLost(pg, revert, tx)));
         if let Ok(Some(said)) = rx.await {
             return said.map(Value::String);
         }

@@ -2,7 +2,7 @@
 
 use super::control::ControlHost;
 use super::reactor::ReactorHost;
-use super::route::ToReactor;
+use super::route::{Ask, ToReactor};
 use base::errno::{self, EBUSY, EINVAL, EIO, ENOTCONN, Errno};
 use serde_json::{Value, json};
 use std::rc::Rc;
@@ -24,7 +24,7 @@ pub(super) async fn step(host: Rc<ReactorHost>, step: Growth) -> Outcome {
 async fn everywhere(host: &ControlHost, reactors: usize, step: Growth) -> Outcome {
     for i in 0..reactors {
         let (tx, rx) = tokio::sync::oneshot::channel();
-        host.routes.reactor(i, ToReactor::Grow(step, tx));
+        host.routes.reactor(i, ToReactor::Ask(Ask::Grow(step, tx)));
         rx.await.map_err(|_| (ENOTCONN, "stopping".to_owned()))??;
     }
     Ok(())

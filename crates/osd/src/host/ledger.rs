@@ -2,7 +2,7 @@
 
 use super::commands::Answer;
 use super::control::ControlHost;
-use super::route::ToReactor;
+use super::route::{Ask, ToReactor};
 use super::{about, surroundings};
 use crate::core::refused::Busy;
 use base::errno::EINVAL;
@@ -173,7 +173,7 @@ pub(super) async fn answer(host: &Rc<ControlHost>, cmd: &Map<String, Value>) -> 
     let mut parts = Vec::new();
     for i in 0..host.routes.reactors.len() {
         let (tx, rx) = tokio::sync::oneshot::channel();
-        host.routes.reactor(i, ToReactor::Ledger(span, tx));
+        host.routes.reactor(i, ToReactor::Ask(Ask::Ledger(span, tx)));
         parts.extend(rx.await.ok());
     }
     let about = host.metadata();

@@ -34,8 +34,8 @@ use self::reactor::ReactorHost;
 use crate::core::control::Control;
 use crate::core::identity::{Addrs, Identity};
 use crate::core::mapstore;
-use crate::core::pgs::{Input, Pgs};
-use crate::core::places::Places;
+use crate::core::pgs::Input;
+use crate::core::reactor::Common;
 use ::reactor::disk::{self, Disk, DiskFile};
 use ::reactor::mailbox;
 use ::reactor::runtime::Reactors;
@@ -157,17 +157,12 @@ struct Start {
     listen: Listen,
     addrs: Addrs,
     stores: Mutex<Vec<Option<Store>>>,
-    /// PGs in the stores, with the reactor of each.
-    found: Vec<crate::core::places::Found>,
-    /// Collections that no PG owns and that are to be removed, with the reactor of each.
-    doomed: Vec<(usize, store::Cid)>,
+    common: Common,
     receivers: Mutex<Vec<Option<mailbox::Receiver<ToReactor>>>>,
     control_rx: Mutex<Option<mailbox::Receiver<ToControl>>>,
     file: Arc<DiskFile>,
     fills: Option<Fills>,
     routes: Routes,
-    scrubs: Arc<pg::scrub::ScrubSlots>,
-    reserver: Arc<pg::reserve::Reserver>,
     failed: Mutex<Option<OsdError>>,
     ending: Ending,
 }
@@ -212,14 +207,10 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
         "starting"
     );
     let drive = |s: &mut Store| store::engine::device::drive(s, &mut SyncDevice::new(file.clone()));
-    let (found, doomed) = crate::core::moves::survey(&mut stores, |pg| self::reactor::reactor_of(pg, n), drive);
-    let reserver: Arc<pg::reserve::Reserver> = Arc::default();
-    // Must precede the creation of PGs by any reactor.
-    doomed.iter().for_each(|(_, cid)| reserver.announce_removal(*cid));
+    let common = Common::survey(o.whoami, &mut stores, drive);
     let start = Arc::new(Start {
         modes,
-        found,
-        doomed,
+        common,
         listen,
         addrs,
         stores: Mutex::new(stores.into_iter().map(Some).collect()),
@@ -228,8 +219,6 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
         fills: fills.then(|| Fills::start(file.clone(), FREE_TO_FILL, tx.clone())).flatten(),
         file,
         routes: Routes { reactors: tx, control },
-        scrubs: Arc::default(),
-        reserver,
         failed: Mutex::new(None),
         ending: Ending::watch().map_err(|source| OsdError::Network { what: "signals".into(), source })?,
         options: o,
@@ -348,24 +337,15 @@ async fn reactor_main(
         Disk::new(s.file.clone(), o.device.no_io_uring).map_err(|e| device_error(&o.device.path)(e.to_string()))?;
     let net = Net::new();
     let service = Rc::new(ServiceHost::new(EntityKind::OSD, o.methods.clone()).of_cluster(o.fsid));
-    let (index, count) = (cx.index, cx.count);
+    let index = cx.index;
     let mut seed = [0; 8];
     auth::Random::fill(&OsRandom, &mut seed);
     let seed = u64::from_le_bytes(seed);
-    let named = Box::new(move |pg| self::reactor::reactor_of(pg, count));
-    let places = Places::new(index, named, &s.found);
     let auth = auth_client(o);
-    let mut core = Pgs::new(o.whoami, seed, places);
-    let doomed = s.doomed.iter().filter(|(at, _)| *at == index).map(|(_, cid)| *cid).collect();
-    core.share_reactors(count, o.move_pgs, doomed);
-    core.set_addrs(s.addrs.public.clone());
-    core.share_scrub_slots(s.scrubs.clone());
-    core.share_reserver(s.reserver.clone(), index);
+    let core = s.common.reactor(index, store, seed, s.addrs.public.clone(), o.move_pgs, o.device.timeout);
     let host = ReactorHost::start(self::reactor::Parts {
-        index,
         net: net.clone(),
         core,
-        store,
         disk,
         device: s.file.clone(),
         fills: s.fills.clone(),
@@ -375,7 +355,6 @@ async fn reactor_main(
         cluster: cluster_config(s, index, &service, &auth),
         auth: auth.clone(),
         release_memory: o.release_memory,
-        device_timeout: o.device.timeout,
         limits: room_limits(o),
         discard: o.device.discard,
     });
@@ -518,8 +497,8 @@ async fn start_control(
         device: s.file.clone(),
         device_name: o.device.path.display().to_string(),
         ending: s.ending.clone(),
-        reserver: s.reserver.clone(),
-        scrubs: s.scrubs.clone(),
+        reserver: s.common.reserver().clone(),
+        scrubs: s.common.scrubs().clone(),
         rotates: s.file.device_class() == "hdd",
         memory: o.memory,
         shown: o.shown.clone(),

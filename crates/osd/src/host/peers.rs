@@ -14,9 +14,9 @@
 //!  4. Leases and heartbeats never wait behind these messages, since they have their own connections
 //!     (`super::links`).
 
-use super::reactor::reactor_of;
 use crate::core::admission::{Admission, Lane, Refusal, Right, right};
 use crate::core::peers::{PeerTable, addresses};
+use crate::core::places::reactor_of;
 use auth::Principal;
 use base::{AuthName, EntityAddr, EntityKind, OsdId};
 use cluster::OsdMap;

@@ -1,7 +1,7 @@
 //! Commands about counters: `perf …` and `counter …`.
 
 use super::control::ControlHost;
-use super::route::{Counted, ToReactor};
+use super::route::{Ask, Counted, ToReactor};
 use crate::core::pgs::counters::HISTOGRAMS;
 use base::counter::{self, Section};
 use net::admin_socket::{Arg, Command};
@@ -38,7 +38,7 @@ async fn counted(host: &Rc<ControlHost>) -> Counted {
     let (mut all, mut histograms): Counted = Default::default();
     for i in 0..host.routes.reactors.len() {
         let (tx, rx) = tokio::sync::oneshot::channel();
-        host.routes.reactor(i, ToReactor::Counters(tx));
+        host.routes.reactor(i, ToReactor::Ask(Ask::Counters(tx)));
         if let Ok((sections, h)) = rx.await {
             counter::merge(&mut all, sections);
             histograms.iter_mut().zip(&h).for_each(|(a, b)| add(a, b));

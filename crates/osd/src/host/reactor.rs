@@ -1,4 +1,4 @@
-//! One reactor of an OSD: client connections, PGs, store and disk.
+//! Host of a reactor: connections, disk and clock of [`crate::core::reactor`].
 //!
 //! A loop turn has stages. First, messages of connections are decoded and gathered. Then the PG machines handle
 //! them one after the other, and their effects become replies and store I/O. The turn's end closes the store's
@@ -19,15 +19,15 @@ mod turn;
 
 use crate::core::admission::Admission;
 use crate::core::perf::Meter;
-use crate::core::pgs::{Input, Pgs};
+use crate::core::pgs::Input;
+use crate::core::reactor::Reactor;
 use crate::core::room::RoomLimits;
 use crate::core::unanswered::Forgotten;
 use crate::host::fill::Fills;
 use crate::host::peers::{PeerEvent, Peers};
-use crate::host::route::{Routes, ToControl, ToReactor};
+use crate::host::route::{Ask, Routes, Setting, ToControl, ToReactor};
 use crate::host::tracker::History;
 use auth::server::ServiceHost;
-use base::PgId;
 use clients::{Client, ClientEvents};
 use judged::Judged;
 use net::{ConnId, Endpoint, Net};
@@ -41,22 +41,14 @@ use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
-use store::engine::Store;
-use store::layout;
 use turn::{Stages, Work, completions, ticks};
 
 /// Time for which an operation that no PG knows is still shown as in flight.
 const IN_TRANSIT: Duration = Duration::from_secs(1);
-/// Interval at which deadlines of watches and notifies are checked.
-const TICK: Duration = Duration::from_millis(500);
 /// Ticks between returns of free memory to the system.
 const RELEASE_TICKS: u32 = 20;
 /// Most operations between two returns; a busier reactor keeps its memory.
 const RELEASE_OPS_MAX: u64 = 1000;
-
-/// Messages or events announced before the first of them is handled. Their prefetched memory fits the CPU
-/// caches with room.
-const PREFETCHED: usize = 16;
 
 /// Host of a reactor; see the module.
 pub(super) struct ReactorHost {
@@ -65,8 +57,7 @@ pub(super) struct ReactorHost {
     net: Net,
     endpoint: RefCell<Option<Endpoint>>,
     others: Others,
-    core: RefCell<Pgs>,
-    store: RefCell<Store>,
+    core: RefCell<Reactor>,
     disk: Disk,
     device: Arc<DiskFile>,
     fills: Option<Fills>,
@@ -80,8 +71,6 @@ pub(super) struct ReactorHost {
     scrub_load: Cell<f64>,
     meter: RefCell<Meter>,
     release_memory: fn(),
-    /// True once the store has failed.
-    failed: Cell<bool>,
     judged: Judged,
     admission: Admission,
     /// Bytes that unanswered operations of all clients have returned.
@@ -90,10 +79,8 @@ pub(super) struct ReactorHost {
 
 /// Components of a reactor's host.
 pub(super) struct Parts {
-    pub(super) index: usize,
     pub(super) net: Net,
-    pub(super) core: Pgs,
-    pub(super) store: Store,
+    pub(super) core: Reactor,
     pub(super) disk: Disk,
     pub(super) device: Arc<DiskFile>,
     /// Thread that allocates file blocks; `None` for a block device.
@@ -105,8 +92,6 @@ pub(super) struct Parts {
     pub(super) cluster: net::EndpointConfig,
     pub(super) auth: Rc<RefCell<auth::Client>>,
     pub(super) release_memory: fn(),
-    /// Time without an answer after which the device counts as failed.
-    pub(super) device_timeout: Duration,
     pub(super) limits: RoomLimits,
     pub(super) discard: bool,
 }
@@ -115,12 +100,11 @@ impl ReactorHost {
     pub(super) fn start(p: Parts) -> Rc<Self> {
         let me = Rc::new_cyclic(|me| Self {
             me: me.clone(),
-            index: p.index,
+            index: p.core.index(),
             net: p.net.clone(),
             endpoint: RefCell::default(),
             others: Others::new(p.auth),
             core: RefCell::new(p.core),
-            store: RefCell::new(p.store),
             disk: p.disk,
             device: p.device,
             fills: p.fills,
@@ -133,10 +117,9 @@ impl ReactorHost {
             scrub_load: Cell::new(crate::core::scrub::LOAD_THRESHOLD),
             meter: RefCell::default(),
             release_memory: p.release_memory,
-            failed: Cell::new(false),
             admission: Admission::default(),
             forgotten: RefCell::default(),
-            judged: Judged::new(p.device_timeout, p.limits, p.discard),
+            judged: Judged::new(p.limits, p.discard),
         });
         let ep = p.net.endpoint(p.public, Rc::new(ClientEvents(Rc::downgrade(&me))));
         ep.set_auto_consume(false);
@@ -166,126 +149,129 @@ impl ReactorHost {
 
     /// Handles a message of the control machine's host or of another reactor.
     pub(super) fn handle(&self, item: ToReactor) {
-        let now = clock::now();
         match item {
-            ToReactor::Input(input) => self.input(input, now),
-            ToReactor::Slow(slow) => return self.slow(slow),
-            ToReactor::Send(conn, m) => return self.send_here(conn, m),
-            ToReactor::Close(conn) => return self.close_client(conn),
-            ToReactor::Dropped(conn, tid, feed) => return self.dropped_here(conn, tid, feed.as_deref()),
-            ToReactor::Adopt(stream) => {
-                if let Some(ep) = self.endpoint()
-                    && let Err(error) = ep.adopt(stream)
-                {
-                    tracing::debug!(%error, "connection not taken");
-                }
-                return;
+            ToReactor::Input(input) => self.input(input),
+            ToReactor::Slow(slow) => self.slow(slow),
+            ToReactor::Send(conn, m) => self.send_here(conn, m),
+            ToReactor::Close(conn) => self.close_client(conn),
+            ToReactor::Dropped(conn, tid, feed) => self.dropped_here(conn, tid, feed.as_deref()),
+            ToReactor::Adopt(stream) => self.adopt(stream),
+            ToReactor::Keys(k) => self.set_keys(k),
+            ToReactor::Tickets(t) => self.others.set_tickets(*t),
+            ToReactor::Set(s) => self.set(s),
+            ToReactor::Ask(q) => self.answer(q),
+            ToReactor::Filled(ok) => {
+                self.core.borrow_mut().store_mut().filled(ok);
+                self.pump();
             }
-            ToReactor::Keys(k) => {
-                self.service.set_keys(k);
-                if let Some(at) = self.others.take_listener()
-                    && let Err(error) = self.listen_to_peers(at, true)
-                {
-                    tracing::error!(%error, "cannot listen for other OSDs");
-                }
-                return;
-            }
-            ToReactor::Modes(m) => {
+        }
+    }
+
+    fn input(&self, input: Input) {
+        if let Input::Maps(_, feed) = &input
+            && let Some(p) = self.peers()
+        {
+            p.handle_map(&feed.map);
+        }
+        self.core.borrow_mut().handle(input, clock::now());
+        self.pump();
+    }
+
+    /// Serves a socket.
+    fn adopt(&self, stream: net::descriptors::Accepted) {
+        if let Some(ep) = self.endpoint()
+            && let Err(error) = ep.adopt(stream)
+        {
+            tracing::debug!(%error, "connection not taken");
+        }
+    }
+
+    /// Takes fresh secrets for checking tickets. With the first ones the cluster address is served.
+    fn set_keys(&self, k: auth::RotatingKeys) {
+        self.service.set_keys(k);
+        if let Some(at) = self.others.take_listener()
+            && let Err(error) = self.listen_to_peers(at, true)
+        {
+            tracing::error!(%error, "cannot listen for other OSDs");
+        }
+    }
+
+    /// Applies a setting.
+    fn set(&self, s: Setting) {
+        match s {
+            Setting::Queries(q) => self.meter.borrow_mut().set(q),
+            Setting::Modes(m) => {
                 let peers = self.peers().and_then(|p| p.endpoint());
-                return self.endpoint().into_iter().chain(peers).for_each(|e| e.set_modes(&m));
+                self.endpoint().into_iter().chain(peers).for_each(|e| e.set_modes(&m));
             }
-            ToReactor::Tickets(t) => return self.others.set_tickets(*t),
-            ToReactor::Collect(all) => {
-                let (mut stats, lec) = self.core.borrow_mut().stats(all, now, &*self.store.borrow());
-                stats.perf = self.meter.borrow_mut().take();
-                stats.commits = self.meter.borrow_mut().commits.take();
-                stats.counters = self.sections();
-                if self.index != 0 {
-                    // All reactors share one device.
-                    stats.statfs = Default::default();
-                } else {
-                    // Holes of a file for which its file system has no room are not available space.
-                    let lacks = i64::try_from(self.judged.lacks(self.device.room())).unwrap_or(i64::MAX);
-                    stats.statfs.available = stats.statfs.available.saturating_sub(lacks).max(0);
-                }
-                self.routes.control(ToControl::Stats(Box::new(stats), lec));
-            }
-            ToReactor::Queries(q) => return self.meter.borrow_mut().set(q),
-            ToReactor::Counters(tx) => {
-                let counted = (self.sections(), self.core.borrow().histograms());
-                // The requester may have gone.
-                let _ = tx.send(counted);
-                return;
-            }
-            ToReactor::Checkpoint(tx) => {
-                let mut store = self.store.borrow_mut();
-                let done = store.counters().checkpoints;
-                let comes = store.request_checkpoint();
-                // The requester may have gone.
-                let _ = tx.send(comes.then_some(done));
-            }
-            ToReactor::Inspect(what, tx) => {
-                let v = self.inspect(&what);
-                // The requester may have gone.
-                let _ = tx.send(v);
-                return;
-            }
-            ToReactor::ScrubSettings(x) => {
-                self.scrub_load.set(x.load_threshold);
-                self.core.borrow_mut().set_scrubs(&x);
-            }
-            ToReactor::Compression(x) => self.core.borrow_mut().set_compression(x, &mut *self.store.borrow_mut()),
-            ToReactor::MarkLost(pg, revert, tx) => {
-                let said = self.core.borrow_mut().mark_lost(pg, revert, now, &mut *self.store.borrow_mut());
-                // The requester may have gone.
-                let _ = tx.send(said);
-            }
-            ToReactor::Ledger(span, tx) => {
-                // The requester may have gone.
-                let _ = tx.send(self.ledger(span));
-                return;
-            }
-            ToReactor::History(o) => return self.history.borrow_mut().set(o, now.mono),
-            ToReactor::DataMemory(bytes) => return self.store.borrow_mut().set_data_bytes(bytes),
-            ToReactor::Discard(d) => {
+            Setting::History(o) => self.history.borrow_mut().set(o, clock::now().mono),
+            Setting::DataMemory(bytes) => self.core.borrow_mut().store_mut().set_data_bytes(bytes),
+            Setting::Discard(d) => {
                 self.judged.set_discard(d);
-                return self.judge_room();
+                self.judge_room();
             }
-            ToReactor::Profile(p) => return self.core.borrow_mut().set_profile(p),
-            ToReactor::Grow(step, done) => {
-                let Some(host) = self.me.upgrade() else { return };
-                tokio::task::spawn_local(async move {
-                    // The requester may have gone.
-                    let _ = done.send(super::grow::step(host, step).await);
-                });
-                return;
+            Setting::Profile(p) => self.core.borrow_mut().parts().0.set_profile(p),
+            Setting::Scrubs(x) => {
+                self.scrub_load.set(x.load_threshold);
+                self.core.borrow_mut().parts().0.set_scrubs(&x);
             }
-            ToReactor::Filled(ok) => self.store.borrow_mut().filled(ok),
+            Setting::Compression(x) => {
+                let mut core = self.core.borrow_mut();
+                let (pgs, store) = core.parts();
+                pgs.set_compression(x, store);
+            }
         }
         self.pump();
     }
 
-    fn input(&self, input: Input, now: base::Now) {
-        match &input {
-            Input::Maps(_, feed) => {
-                if let Some(p) = self.peers() {
-                    p.handle_map(&feed.map);
-                }
+    /// Answers a question, or carries out an order of an operator. The requester may have gone.
+    fn answer(&self, q: Ask) {
+        match q {
+            Ask::Stats(all) => self.report(all),
+            Ask::Counters(tx) => {
+                let counted = (self.sections(), self.core.borrow().pgs().histograms());
+                let _ = tx.send(counted);
             }
-            // Reactors share the device, so all have failed.
-            Input::Stop { abandon: true } => self.failed.set(true),
-            _ => {}
+            Ask::Inspect(what, tx) => {
+                let _ = tx.send(self.inspect(&what));
+            }
+            Ask::Ledger(span, tx) => {
+                let _ = tx.send(self.ledger(span));
+            }
+            Ask::Checkpoint(tx) => {
+                let mut core = self.core.borrow_mut();
+                let done = core.store().counters().checkpoints;
+                let comes = core.store_mut().request_checkpoint();
+                let _ = tx.send(comes.then_some(done));
+            }
+            Ask::MarkLost(pg, revert, tx) => {
+                let mut core = self.core.borrow_mut();
+                let (pgs, store) = core.parts();
+                let _ = tx.send(pgs.mark_lost(pg, revert, clock::now(), store));
+            }
+            Ask::Grow(step, done) => {
+                let Some(host) = self.me.upgrade() else { return };
+                tokio::task::spawn_local(async move {
+                    let _ = done.send(super::grow::step(host, step).await);
+                });
+            }
         }
-        if self.core.borrow_mut().handle(input, now, &mut *self.store.borrow_mut()) {
-            self.note_pg_peers();
-        }
+        self.pump();
     }
-}
 
-/// Reactor that a PG's name selects. A split-off PG may be on its parent's instead ([`crate::core::places`]).
-pub(super) fn reactor_of(pg: PgId, reactors: usize) -> usize {
-    let shard = layout::shard_for(store::Cid::Pg(pg.into()), layout::SHARDS);
-    layout::reactor_for(shard, reactors as u16).into()
+    /// Sends this reactor's statistics to the control machine.
+    fn report(&self, all: bool) {
+        let (mut stats, lec) = self.core.borrow_mut().stats(all, clock::now());
+        stats.perf = self.meter.borrow_mut().take();
+        stats.commits = self.meter.borrow_mut().commits.take();
+        stats.counters = self.sections();
+        if self.index == 0 {
+            // Holes of a file for which its file system has no room are not available space.
+            let lacks = i64::try_from(self.judged.lacks(self.device.room())).unwrap_or(i64::MAX);
+            stats.statfs.available = stats.statfs.available.saturating_sub(lacks).max(0);
+        }
+        self.routes.control(ToControl::Stats(Box::new(stats), lec));
+    }
 }
 
 /// Handles messages of other reactors, until all of these are gone.

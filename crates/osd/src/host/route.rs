@@ -48,20 +48,23 @@ pub(crate) enum ToReactor {
     Keys(RotatingKeys),
     /// A reactor's queue for another OSD has become too long, or none of that reactor's is.
     Slow(bool),
-    /// Connection modes of the cluster.
-    Modes(Box<net::modes::Modes>),
     /// Fresh tickets for connecting to other OSDs.
     Tickets(Box<auth::Client>),
-    /// Report statistics.
-    Collect(bool),
+    /// Apply a setting.
+    Set(Setting),
+    /// Answer a question.
+    Ask(Ask),
+    /// File blocks that the store asked for are there (true), or could not be allocated.
+    Filled(bool),
+}
+
+/// Setting of a reactor.
+#[derive(Clone)]
+pub(crate) enum Setting {
+    /// Connection modes of the cluster.
+    Modes(Box<net::modes::Modes>),
     /// Queries for which operations are counted.
     Queries(Arc<Queries>),
-    /// Answer with the counters of this reactor and its histograms.
-    Counters(tokio::sync::oneshot::Sender<Counted>),
-    /// Write a checkpoint. The answer is the number of checkpoints so far; `None`: there is nothing to write.
-    Checkpoint(tokio::sync::oneshot::Sender<Option<u64>>),
-    /// Answer with a part of an admin command.
-    Inspect(Inspect, tokio::sync::oneshot::Sender<Value>),
     /// Settings for the history of finished operations.
     History(HistoryOptions),
     /// Give freed blocks back to the device.
@@ -73,16 +76,26 @@ pub(crate) enum ToReactor {
     /// Share of background work.
     Profile(pg::pace::Profile),
     /// Settings for scrubs.
-    ScrubSettings(Box<ScrubSettings>),
+    Scrubs(Box<ScrubSettings>),
+}
+
+/// Question to a reactor, or an operator's order that it answers.
+pub(crate) enum Ask {
+    /// Report statistics to the control machine.
+    Stats(bool),
+    /// Counters of this reactor and its histograms.
+    Counters(tokio::sync::oneshot::Sender<Counted>),
+    /// A part of an admin command.
+    Inspect(Inspect, tokio::sync::oneshot::Sender<Value>),
+    /// Where the time of the operations of a span went.
+    Ledger(Duration, tokio::sync::oneshot::Sender<LedgerPart>),
+    /// Write a checkpoint. The answer is the number of checkpoints so far; `None`: there is nothing to write.
+    Checkpoint(tokio::sync::oneshot::Sender<Option<u64>>),
     /// Give up the unfound objects of a PG; with the flag, revert to an older version of them. The answer is
     /// for the operator, `None` if the PG is not here.
     MarkLost(PgId, bool, tokio::sync::oneshot::Sender<Option<Result<String, (Errno, String)>>>),
-    /// Where the time of the operations of a span went.
-    Ledger(Duration, tokio::sync::oneshot::Sender<LedgerPart>),
     /// Take the store through a step of growing.
     Grow(store::engine::Growth, tokio::sync::oneshot::Sender<super::grow::Outcome>),
-    /// File blocks that the store asked for are there (true), or could not be allocated.
-    Filled(bool),
 }
 
 /// Counters of a reactor by section, and counts of its histograms.
@@ -178,6 +191,11 @@ impl Routes {
     /// Sends an input to the PGs of all reactors, in order.
     pub(crate) fn inputs(&self, mut input: impl FnMut() -> Input) {
         self.all(|| ToReactor::Input(input()));
+    }
+
+    /// Sends a setting to all reactors.
+    pub(crate) fn set(&self, s: &Setting) {
+        self.all(|| ToReactor::Set(s.clone()));
     }
 
     /// Sends to all reactors, in order.

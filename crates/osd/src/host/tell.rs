@@ -2,7 +2,7 @@
 
 use super::commands::Answer;
 use super::control::ControlHost;
-use super::route::{Inspect, ToReactor};
+use super::route::{Ask, Inspect, ToReactor};
 use crate::core::control::prio;
 use crate::core::pgs::Input;
 use base::errno::{EINVAL, ENOENT, EOPNOTSUPP, EPERM, ETIMEDOUT, Errno};
@@ -137,7 +137,7 @@ async fn compact(host: &Rc<ControlHost>) -> Answer {
     let begin = Instant::now();
     for i in 0..host.routes.reactors.len() {
         let (tx, rx) = tokio::sync::oneshot::channel();
-        host.routes.reactor(i, ToReactor::Checkpoint(tx));
+        host.routes.reactor(i, ToReactor::Ask(Ask::Checkpoint(tx)));
         let Ok(Some(before)) = rx.await else { continue };
         while let Some(now) = checkpoints(host, i).await.filter(|now| *now <= before) {
             if begin.elapsed() > COMPACT_MAX {
@@ -152,7 +152,7 @@ async fn compact(host: &Rc<ControlHost>) -> Answer {
 /// Number of checkpoints of a reactor's store; `None` once the reactor has ended.
 async fn checkpoints(host: &Rc<ControlHost>, i: usize) -> Option<u64> {
     let (tx, rx) = tokio::sync::oneshot::channel();
-    host.routes.reactor(i, ToReactor::Counters(tx));
+    host.routes.reactor(i, ToReactor::Ask(Ask::Counters(tx)));
     let (sections, _) = rx.await.ok()?;
     sections.iter().find(|s| s.name == "store")?.value("checkpoints").map(|v| v.sum)
 }

@@ -135,9 +135,9 @@ fn a_dropped_operation_brings_the_map_that_dropped_it() {
     let mut told = None;
     while told.is_none() {
         while let Some(o) = pgs.poll_output() {
-            if let Output::Dropped(to, tid) = o {
+            if let Output::Dropped(to, tid, feed) = o {
                 assert_eq!((to, tid), (s.id, 1));
-                told = Some(known.share(Epoch(0), pgs.newest_feed().map(|f| &**f), s.features));
+                told = Some(known.share(Epoch(0), feed.as_deref(), s.features));
             }
         }
         assert!(told.is_some() || pgs.is_walking(), "the operation is neither dropped nor answered");

@@ -140,7 +140,7 @@ impl Process {
             Output::Send(osd, m) if osd == whoami && m.header.kind != MOsdOp::KIND => {}
             Output::Send(osd, m) if osd == whoami => match MOsdOp::from_message(&m) {
                 Ok(op) => {
-                    let to = self.reactors.first().map_or(0, |r| r.pgs.place_of_op(&op));
+                    let to = self.reactors.first().map_or(0, |r| r.pgs().place_of_op(&op));
                     self.post(to, Input::Op(self.fetcher.own.clone(), Box::new(op)), node, now, cx);
                 }
                 Err(e) => cx.violation(format!("{whoami}: its own operation is not understood: {e}")),

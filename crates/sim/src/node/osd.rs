@@ -10,7 +10,7 @@ use self::device::Stuck;
 use self::fill::Filled;
 use self::heartbeats::Links;
 use super::fetch::Fetcher;
-use super::reactors::{Mailboxes, Reactor};
+use super::reactors::Mailboxes;
 use super::{FSID, Timer};
 use crate::net::{Card, ConnKey, NodeId};
 use crate::queue::{SEC, Time};
@@ -24,17 +24,14 @@ use net::ConnId;
 use osd::core::control::{Control, Phase};
 use osd::core::mapstore::{self, Stored};
 use osd::core::moves::Moves;
-use osd::core::own::{Need, OwnQueue};
 use osd::core::peers::PeerTable;
-use osd::core::pgs::StoreNews;
+use osd::core::reactor::Reactor;
 use osd::core::session::{SessionInfo, owner_of, session_id};
-use osd::core::silence::Silence;
 use osd::core::unanswered::Forgotten;
 use std::collections::BTreeMap;
-use std::time::Duration;
 use store::engine::{Config, FormatOptions, Store};
 use store::testing::disk::SimDisk;
-use store::{ObjectStore as _, Tag, Transaction};
+use store::{ObjectStore as _, Tag};
 use wire::Features;
 use wire::msg::MPgPeer;
 use wire::types::OsdSuperblock;
@@ -52,9 +49,6 @@ mod outputs;
 mod start;
 mod turn;
 mod versions;
-
-/// Interval at which the PGs' time advances, as in the real host.
-const TICK: Duration = Duration::from_millis(500);
 
 /// Longest time of a disk request. The watch over silent devices counts only those of a stuck one. On a slow disk pending requests end soon after
 /// it is fast again.
@@ -81,8 +75,6 @@ pub struct Process {
     mail: Mailboxes,
     moves: Moves,
     stored: Stored,
-    /// Transactions of the host itself, on the first reactor's store.
-    own: OwnQueue,
     clients: BTreeMap<ConnKey, Client>,
     /// Bytes of clients' unanswered operations that no longer count for their connection.
     forgotten: Forgotten,
@@ -101,7 +93,6 @@ pub struct Process {
     end: Option<&'static str>,
     /// True if the store failed.
     pub failed: bool,
-    silence: Silence,
     failed_copies: FailedCopies,
 }
 
@@ -225,14 +216,15 @@ impl OsdNode {
         let mut names = Vec::new();
         for r in self.process.iter_mut().flat_map(|p| &mut p.reactors) {
             let mut led: Vec<PgId> = Vec::new();
-            for p in r.pgs.iter().filter(|p| p.is_primary()) {
+            for p in r.pgs().iter().filter(|p| p.is_primary()) {
                 names.extend(p.unfound_objects().into_iter().map(|(h, _)| h.oid));
                 led.push(p.spg().pg);
             }
             for pg in led {
                 // Shards have no older version to revert to.
                 let revert = cx.options.pool.code.is_none();
-                let said = r.pgs.mark_lost(pg, revert, now, &mut r.store);
+                let (pgs, store) = r.parts();
+                let said = pgs.mark_lost(pg, revert, now, store);
                 cx.line(|| format!("{}: mark_unfound_lost of {pg}: {said:?}", self.osd));
             }
         }
@@ -247,7 +239,7 @@ impl OsdNode {
         let serves = |p: &&pg::Pg| p.is_active() || *p.state() == pg::State::ReplicaActive;
         let all: Vec<(usize, PgId)> = (0..)
             .zip(&p.reactors)
-            .flat_map(|(i, r)| r.pgs.iter().filter(serves).map(move |p| (i, p.spg().pg)).collect::<Vec<_>>())
+            .flat_map(|(i, r)| r.pgs().iter().filter(serves).map(move |p| (i, p.spg().pg)).collect::<Vec<_>>())
             .collect();
         let chosen = match which {
             Some(n) => all.get((n % all.len().max(1) as u64) as usize).copied().into_iter().collect(),
@@ -256,7 +248,8 @@ impl OsdNode {
         for (i, pg) in &chosen {
             p.failed_copies.note_made(*pg);
             if let Some(r) = p.reactors.get_mut(*i) {
-                r.pgs.withdraw(*pg, base::errno::EIO, "the simulator wants it", now, &mut r.store);
+                let (pgs, store) = r.parts();
+                pgs.withdraw(*pg, base::errno::EIO, "the simulator wants it", now, store);
             }
         }
         self.turn(cx);
@@ -271,17 +264,17 @@ impl OsdNode {
         mut f: impl FnMut(&mut Store) -> Result<T, store::ReadError>,
     ) -> Result<T, store::ReadError> {
         let Some(mut p) = self.process.take() else { return Err(store::ReadError::NoObject) };
-        let i = p.reactors.iter().position(|r| r.pgs.pg(pg).is_some()).unwrap_or(0);
+        let i = p.reactors.iter().position(|r| r.pgs().pg(pg).is_some()).unwrap_or(0);
         let r = loop {
-            match f(&mut p.reactors[i].store) {
+            match f(p.reactors[i].store_mut()) {
                 Err(store::ReadError::Wait) => {
-                    let mut all: Vec<&mut Store> = p.reactors.iter_mut().map(|r| &mut r.store).collect();
+                    let mut all: Vec<&mut Store> = p.reactors.iter_mut().map(Reactor::store_mut).collect();
                     self.settle_all(&mut all, cx);
                 }
                 r => break r,
             }
         };
-        p.reactors[i].store.release(crate::compare::TAG);
+        p.reactors[i].store_mut().release(crate::compare::TAG);
         self.process = Some(p);
         r
     }
@@ -317,7 +310,7 @@ impl Process {
     /// Space of the first reactor's store.
     #[must_use]
     pub fn statfs(&self) -> Option<store::Statfs> {
-        self.reactors.first().map(|r| r.store.statfs())
+        self.reactors.first().map(|r| r.store().statfs())
     }
 
     /// Phase of the control machine.
@@ -328,13 +321,13 @@ impl Process {
 
     /// All PGs of the OSD.
     pub fn pgs(&self) -> impl Iterator<Item = &pg::Pg> {
-        self.reactors.iter().flat_map(|r| r.pgs.iter())
+        self.reactors.iter().flat_map(|r| r.pgs().iter())
     }
 
     /// A copy of a PG; if this OSD has several shards of it, any of them.
     #[must_use]
     pub fn pg(&self, pg: PgId) -> Option<&pg::Pg> {
-        self.reactors.iter().find_map(|r| r.pgs.pg(pg))
+        self.reactors.iter().find_map(|r| r.pgs().pg(pg))
     }
 
     /// The PG's machine that is primary in that map, if it is here. The OSD may also have other shards of the PG as
@@ -353,7 +346,7 @@ impl Process {
     /// Handles a message of another OSD on a connection of reactor `at`.
     fn peer_message(&mut self, at: usize, from: OsdId, m: Box<MPgPeer>, node: NodeId, now: base::Now, cx: &mut Ctx) {
         let Some(r) = self.reactors.get_mut(at) else { return };
-        if let Some((to, input)) = r.pgs.take_peer(from, m, now, &mut r.store) {
+        if let Some((to, input)) = r.take_peer(from, m, now) {
             self.post(to, input, node, now, cx);
         }
     }
@@ -362,28 +355,5 @@ impl Process {
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.failed || self.pgs().any(pg::Pg::has_failed)
-    }
-
-    fn store_event(&mut self, at: usize, e: store::Event, now: base::Now) {
-        let Some(r) = self.reactors.get_mut(at) else { return };
-        match r.pgs.store_event(e, now, &mut r.store) {
-            Some(StoreNews::Failed(_, what)) => {
-                self.failed = true;
-                self.control.store_failed(&what, now);
-            }
-            Some(StoreNews::Own(tag, _)) if at == 0 && self.own.awaits(tag) => self.submit_own(),
-            _ => {}
-        }
-    }
-
-    fn own(&mut self, t: Transaction, need: Need) {
-        self.own.push(t, need);
-        self.submit_own();
-    }
-
-    fn submit_own(&mut self) {
-        let Some(store) = self.reactors.first_mut().map(|r| &mut r.store) else { return };
-        // A refused filler write is dropped; only a failed store refuses maps.
-        self.own.submit(store);
     }
 }

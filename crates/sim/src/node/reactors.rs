@@ -1,4 +1,4 @@
-//! Several reactors of one OSD: each has PGs and its own store on the one disk.
+//! Several reactors of one OSD on one disk.
 //!
 //! Messages between them wait in the mailbox of each reactor, in order, and are taken out at random times. So one
 //! reactor may be many messages ahead of another, as threads are.
@@ -6,26 +6,15 @@
 use crate::queue::{MS, Time, US};
 use base::device::{IoCompletion, IoId, IoRequest};
 use base::rng::Rng;
-use base::{Now, PgId};
 use osd::core::moves::News;
-use osd::core::pgs::{Input, Pgs};
+use osd::core::pgs::Input;
 use std::collections::VecDeque;
-use store::engine::Store;
-use store::{Cid, layout};
 
 /// Most reactors of an OSD in a run.
 pub const REACTORS_MAX: u16 = 3;
 /// Bit position of the store's index in the id of a disk request. A store's own ids have the slot in the lower half
 /// and the generation above.
 const WHOSE: u32 = 28;
-
-/// A reactor of an OSD.
-pub struct Reactor {
-    /// The PGs of the reactor.
-    pub pgs: Pgs,
-    /// The reactor's store.
-    pub store: Store,
-}
 
 /// A message to a reactor from another one or from the control machine, or to the control machine.
 #[derive(Clone)]
@@ -34,13 +23,6 @@ pub enum Inner {
     Input(Input),
     /// News of that reactor for the control machine about PGs that move.
     Moves(usize, News),
-}
-
-impl Reactor {
-    /// Handles an input; true if the OSD may share PGs with other OSDs afterwards.
-    pub fn handle(&mut self, input: Input, now: Now) -> bool {
-        self.pgs.handle(input, now, &mut self.store)
-    }
 }
 
 /// Mailboxes of the reactors of an OSD, and behind them that of its control machine.
@@ -73,12 +55,6 @@ impl Mailboxes {
     pub fn take(&mut self, to: usize) -> Option<Inner> {
         self.boxes.get_mut(to)?.1.pop_front()
     }
-}
-
-/// The reactor of a PG by its name.
-#[must_use]
-pub fn reactor_of(pg: PgId, reactors: usize) -> usize {
-    layout::reactor_for(layout::shard_for(Cid::Pg(pg.into()), layout::SHARDS), reactors as u16).into()
 }
 
 /// The request with the index of its store in its id.

@@ -103,17 +103,17 @@ impl Pgs {
         None
     }
 
-    /// Handles an input. True if this OSD may share PGs with other OSDs afterwards.
-    pub fn handle(&mut self, input: Input, now: Now, store: &mut dyn ObjectStore) -> bool {
+    /// Handles an input.
+    pub fn handle(&mut self, input: Input, now: Now, store: &mut dyn ObjectStore) {
         match input {
             Input::Load(feed) => self.load(feed, now, store),
             Input::Maps(maps, feed) => {
                 self.handle_maps(&maps, feed, now, store);
-                return true;
+                self.note_members();
             }
             Input::Create(pgs) => {
                 self.create(&pgs, now, store);
-                return true;
+                self.note_members();
             }
             Input::Op(s, m) => self.op(&s, m, now, store),
             Input::SessionClosed(id) => self.session_closed(id, now, store),
@@ -132,6 +132,5 @@ impl Pgs {
             Input::Stop { abandon: false } => self.stop(now, store),
             Input::Stop { abandon: true } => self.abandon(),
         }
-        false
     }
 }

@@ -1,26 +1,31 @@
 //! OSDs that share PGs with this one, as the control machine is told.
 
-use super::{Output, Pgs};
+use super::Pgs;
 use crate::core::control::Report;
 use base::OsdId;
 use pg::Pg;
-use std::cell::Cell;
 use std::collections::BTreeSet;
 
 /// Last report of the members of PGs; see the module.
 #[derive(Default)]
 pub(super) struct Members {
-    /// True if [`Output::Members`] was sent and the host has not asked since.
-    noted: Cell<bool>,
+    /// True if they may have changed since the last report.
+    noted: bool,
     /// [`Pgs::pg_peers`] as last reported.
     told: (BTreeSet<OsdId>, BTreeSet<OsdId>),
+}
+
+impl Members {
+    /// True if the members of PGs may have changed since the last report.
+    pub(super) fn is_noted(&self) -> bool {
+        self.noted
+    }
 }
 
 impl Pgs {
     /// OSDs that share PGs with this one on this reactor, and those whose leases PGs led here need.
     #[must_use]
     pub fn pg_peers(&self) -> (BTreeSet<OsdId>, BTreeSet<OsdId>) {
-        self.members.noted.set(false);
         let led = self.lease_peers();
         let mut all: BTreeSet<OsdId> = self.pgs.values().flat_map(|p| p.others().iter().copied()).collect();
         all.extend(self.pgs.values().flat_map(Pg::up).copied().filter(|o| *o != self.whoami() && *o != OsdId::NONE));
@@ -30,6 +35,7 @@ impl Pgs {
 
     /// Reports [`Pgs::pg_peers`], if they have changed since the last report.
     pub fn news_of_pg_peers(&mut self) -> Option<Report> {
+        self.members.noted = false;
         let now = self.pg_peers();
         if self.members.told == now {
             return None;
@@ -44,10 +50,8 @@ impl Pgs {
         self.pgs.values().filter(|p| p.is_member()).flat_map(|p| p.others().iter().copied()).collect()
     }
 
-    /// Reports once that the peers may have changed, however many PGs change before the host asks.
-    pub(super) fn note_members(&mut self) {
-        if !self.members.noted.replace(true) {
-            self.out.push_back(Output::Members);
-        }
+    /// Has the peers reported once, if they have changed, however many PGs change before the next output.
+    pub(crate) fn note_members(&mut self) {
+        self.members.noted = true;
     }
 }

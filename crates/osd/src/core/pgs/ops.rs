@@ -146,7 +146,7 @@ impl Pgs {
         }
         // Another OSD serves it: the client will resend it with the map it is about to get.
         self.stats.count_misdirected();
-        self.out.push_back(Output::Dropped(s.id, m.tid));
+        self.out.push_back(Output::Dropped(s.id, m.tid, None));
     }
 
     /// Number and bytes of the operations that wait for a newer map or for their PG's creation.
@@ -222,7 +222,7 @@ impl Pgs {
                 }
                 Effect::Watch(s, w, d) => self.out.push_back(Output::Watch(s, w, d)),
                 Effect::Backoff(s, b) => self.out.push_back(Output::Backoff(s, b)),
-                Effect::Dropped(s, tid) => self.out.push_back(Output::Dropped(s, tid)),
+                Effect::Dropped(s, tid) => self.out.push_back(Output::Dropped(s, tid, None)),
                 Effect::WantUpThru(e) => self.report(Report::WantUpThru(e)),
                 Effect::WantMap(e) => self.report(Report::WantMap(e)),
                 Effect::WantPgTemp(acting) => {

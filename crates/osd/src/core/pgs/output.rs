@@ -2,11 +2,13 @@
 
 use super::Input;
 use crate::core::control::Report;
+use crate::core::maps::MapFeed;
 use crate::core::moves;
 use base::errno::Errno;
 use base::{Epoch, Eversion, OsdId, PgId};
 use bytes::Bytes;
 use pg::{Fetch, Lane, SessionId};
+use std::sync::Arc;
 use store::Tag;
 use wire::msg::{MOsdBackoff, MOsdOpReply, MPgPeer, MWatchNotify};
 
@@ -19,8 +21,8 @@ pub enum Output {
     Watch(SessionId, Box<MWatchNotify>, Bytes),
     /// Tell a client to hold its operations on a PG, or to continue.
     Backoff(SessionId, Box<MOsdBackoff>),
-    /// The operation of this number will not be answered.
-    Dropped(SessionId, u64),
+    /// The operation of this number will not be answered. With the newest map, for which it was dropped.
+    Dropped(SessionId, u64, Option<Arc<MapFeed>>),
     /// Close a session because too many of its operations wait. Its client connects again and resends
     /// unanswered ones.
     Close(SessionId),
@@ -39,17 +41,21 @@ pub enum Output {
     Reactor(usize, Input),
     /// Tell the control machine about a PG that moves between reactors. It must arrive.
     Moves(moves::News),
-    /// [`super::Pgs::news_of_pg_peers`] may have some.
-    Members,
     /// Read an object of another OSD.
     Fetch(PgId, Box<Fetch>),
     /// The copy of a PG on this reactor failed. Other copies are not affected.
     PgFailed(PgId, Errno),
     /// All PGs have finished after [`super::Pgs::stop`].
     Stopped,
+    /// Result of the OSD's own transaction or read of this tag.
+    Own(Tag, Result<(), Errno>),
+    /// The device does not answer, for this reason, or answers again. It must arrive at the control machine.
+    Silent(Option<String>),
+    /// The store failed, with the reason. It must arrive at the control machine.
+    StoreFailed(String),
 }
 
-/// An event of the store that is not a PG's.
+/// An event of the store that is not a PG's; [`crate::core::reactor`] handles it.
 #[derive(Debug)]
 pub enum StoreNews {
     /// News of the host's own transaction or read of this tag.

@@ -2,7 +2,7 @@
 //!
 //! Invariant: [`Output::Stopped`] is sent once, when no PG is left.
 //!
-//! Tests: `tests/pgs/main.rs` (`maps_reach_pgs_in_parts_and_later_inputs_wait`).
+//! Tests: `tests/reactor.rs`, `tests/pgs/main.rs` (`maps_reach_pgs_in_parts_and_later_inputs_wait`).
 
 use super::{Behind, Output, Pgs};
 use base::Now;

@@ -6,7 +6,7 @@ use crate::core::collect::Collecting;
 use crate::core::mgr::{self, Stats};
 use crate::core::pgs::Input;
 use crate::host::commands;
-use crate::host::route::ToReactor;
+use crate::host::route::{Ask, Setting, ToReactor};
 use base::{EntityKind, Epoch};
 use client::core::mon;
 use net::{ConnEvent, ConnId, Endpoint, EndpointConfig, Handler, Net, Target};
@@ -174,11 +174,11 @@ impl ControlHost {
                 }
             }
             mgr::Output::Open(m) => self.to_mgr(&*m),
-            mgr::Output::Queries(q) => self.routes.all(|| ToReactor::Queries(q.clone())),
+            mgr::Output::Queries(q) => self.routes.set(&Setting::Queries(q)),
             mgr::Output::Collect { all } => {
                 let n = self.routes.reactors.len();
                 *self.collecting.borrow_mut() = Some(Collecting::new(n));
-                self.routes.all(|| ToReactor::Collect(all));
+                self.routes.all(|| ToReactor::Ask(Ask::Stats(all)));
             }
         }
     }

@@ -7,7 +7,7 @@ use crate::core::memory;
 use crate::core::pgs::Input;
 use crate::core::recovery;
 use crate::core::scrub::ScrubSettings;
-use crate::host::route::ToReactor;
+use crate::host::route::Setting;
 use crate::host::tracker::HistoryOptions;
 use net::Endpoint;
 use net::modes::Modes;
@@ -54,24 +54,24 @@ impl ControlHost {
         let settings = self.settings.borrow();
         net::log_filter::apply(&settings);
         let history = HistoryOptions::from_settings(&settings);
-        self.routes.all(|| ToReactor::History(history));
+        self.routes.set(&Setting::History(history));
         let discard = settings.given(DISCARD).is_some_and(|v| matches!(v.trim(), "true" | "1" | "yes" | "on"));
-        self.routes.all(|| ToReactor::Discard(discard));
+        self.routes.set(&Setting::Discard(discard));
         let data = self.memory.with_target(settings.given(memory::TARGET)).data();
-        self.routes.all(|| ToReactor::DataMemory(data));
+        self.routes.set(&Setting::DataMemory(data));
         let name = settings.given(MCLOCK_PROFILE).unwrap_or_default();
         let profile = Profile::parse(name.trim());
         if profile.is_none() && !name.trim().is_empty() {
             tracing::warn!(profile = name, "unknown value of osd_mclock_profile; the default is used");
         }
-        self.routes.all(|| ToReactor::Profile(profile.unwrap_or_default()));
+        self.routes.set(&Setting::Profile(profile.unwrap_or_default()));
         self.reserver.set(&recovery::recovery_config(self.device.rotates(), |name| settings.given(name)));
         self.reserver.set_log(&recovery::log_config(|name| settings.given(name)));
         self.routes.inputs(|| Input::Reserved);
         let scrubs = ScrubSettings::take(|name| settings.given(name));
-        self.routes.all(|| ToReactor::ScrubSettings(Box::new(scrubs.clone())));
+        self.routes.set(&Setting::Scrubs(Box::new(scrubs.clone())));
         let compression = Defaults::take(|name| settings.given(name));
-        self.routes.all(|| ToReactor::Compression(compression));
+        self.routes.set(&Setting::Compression(compression));
         // The sources apply in their order, even over the monitor's values.
         let mut core = self.core.borrow_mut();
         core.take_config(|name| settings.given(name));
@@ -96,7 +96,7 @@ impl ControlHost {
         for e in own.into_iter().chain([links]).flatten().chain(self.listening.endpoints.borrow().iter().cloned()) {
             e.set_modes(&modes);
         }
-        self.routes.all(|| ToReactor::Modes(Box::new(modes.clone())));
+        self.routes.set(&Setting::Modes(Box::new(modes.clone())));
     }
 
     /// Registers an endpoint on which peers connect.

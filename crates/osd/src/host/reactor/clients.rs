@@ -140,9 +140,8 @@ impl ReactorHost {
     }
 
     pub(super) fn client_op(&self, c: &Client, m: Box<MOsdOp>, now: base::Now) {
-        let maps = c.core.borrow().lacks(m.osdmap_epoch, self.core.borrow().feed().map(|f| &**f));
+        let (maps, elsewhere) = self.core.borrow_mut().take_op(&c.core.borrow(), m, now);
         self.send_maps(c, maps);
-        let elsewhere = self.core.borrow_mut().take_op(&c.info, m, now, &mut *self.store.borrow_mut());
         if let Some((at, input)) = elsewhere {
             self.routes.input(at, input);
         }
@@ -185,7 +184,7 @@ impl ReactorHost {
         self.meter.borrow_mut().add(&Finished {
             client: who.entity,
             addr: who.addr,
-            osd: self.core.borrow().whoami(),
+            osd: self.core.borrow().pgs().whoami(),
             pg: op.pgid.pg,
             nspace: &op.locator.nspace,
             oid: &op.oid,
@@ -217,9 +216,8 @@ impl ReactorHost {
         }
     }
 
-    pub(super) fn dropped(&self, s: pg::SessionId, tid: u64) {
+    pub(super) fn dropped(&self, s: pg::SessionId, tid: u64, feed: Option<Arc<MapFeed>>) {
         let (reactor, conn) = session_route(s);
-        let feed = self.core.borrow().newest_feed().cloned();
         if reactor == self.index {
             self.dropped_here(conn, tid, feed.as_deref());
         } else {

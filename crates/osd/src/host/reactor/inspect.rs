@@ -13,13 +13,14 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use store::ObjectStore as _;
-use store::engine::{Counters, Packing};
+use store::engine::{Counters, Packing, Store};
 
 impl ReactorHost {
     pub(super) fn inspect(&self, what: &Inspect) -> Value {
         let core = self.core.borrow();
+        let pgs = core.pgs();
         match what {
-            Inspect::Stages => core
+            Inspect::Stages => pgs
                 .iter()
                 .flat_map(|p| p.dump_ops(clock::now().mono))
                 .map(|o| json!([format!("{}:{}", o.client, o.tid), o.stage]))
@@ -41,7 +42,7 @@ impl ReactorHost {
                 Value::Array(all)
             }
             Inspect::Historic => {
-                let slowest = core.meter().book.borrow().slowest(clock::now().mono);
+                let slowest = pgs.meter().book.borrow().slowest(clock::now().mono);
                 let mut kept = self.history.borrow_mut().kept(clock::now());
                 kept.iter_mut().for_each(|op| crate::host::ledger::attach(op, &slowest));
                 kept.into()
@@ -49,28 +50,26 @@ impl ReactorHost {
             Inspect::Slow => self.history.borrow().slow(clock::now()).into(),
             Inspect::States => {
                 let mut all: BTreeMap<String, u64> = BTreeMap::new();
-                for p in core.iter().filter(|p| p.is_primary()) {
+                for p in pgs.iter().filter(|p| p.is_primary()) {
                     *all.entry(wire::types::pg_state::to_string(p.state_bits())).or_default() += 1;
                 }
                 json!({ "pgs_by_state": all })
             }
-            Inspect::Watchers => core.iter().flat_map(crate::host::dump::watchers).collect(),
-            Inspect::Pg(pg) => core.pg(*pg).map_or(Value::Null, crate::host::dump::pg),
-            Inspect::Places => crate::host::dump::places(self.index, &core),
+            Inspect::Watchers => pgs.iter().flat_map(crate::host::dump::watchers).collect(),
+            Inspect::Pg(pg) => pgs.pg(*pg).map_or(Value::Null, crate::host::dump::pg),
+            Inspect::Places => crate::host::dump::places(self.index, pgs),
             Inspect::Caches => {
-                let contexts: usize = core.iter().map(pg::Pg::cached_objects).sum();
-                json!({ "caches": { "object_ctx": contexts, "store_bytes": self.store.borrow().meta_memory() } })
+                let contexts: usize = pgs.iter().map(pg::Pg::cached_objects).sum();
+                json!({ "caches": { "object_ctx": contexts, "store_bytes": core.store().meta_memory() } })
             }
-            Inspect::Scrubs => {
-                core.iter().filter_map(|p| crate::host::dump::scheduled_scrub(p, clock::now())).collect()
-            }
-            Inspect::Pools => core.iter().map(|p| json!(p.spg().pg.pool.0)).collect(),
+            Inspect::Scrubs => pgs.iter().filter_map(|p| crate::host::dump::scheduled_scrub(p, clock::now())).collect(),
+            Inspect::Pools => pgs.iter().map(|p| json!(p.spg().pg.pool.0)).collect(),
             Inspect::Messengers => {
                 let all = [("client", self.endpoint()), ("cluster", self.peers().and_then(|p| p.endpoint()))];
                 all.into_iter().filter_map(|(name, e)| Some(json!([name, e?.dump(self.index)]))).collect()
             }
-            Inspect::Leads(pg) => core.pg(*pg).map_or(Value::Null, |p| p.is_primary().into()),
-            Inspect::Unfound(pg) => core.pg(*pg).map_or(Value::Null, crate::host::dump::unfound),
+            Inspect::Leads(pg) => pgs.pg(*pg).map_or(Value::Null, |p| p.is_primary().into()),
+            Inspect::Unfound(pg) => pgs.pg(*pg).map_or(Value::Null, crate::host::dump::unfound),
         }
     }
 
@@ -78,7 +77,7 @@ impl ReactorHost {
     pub(super) fn ledger(&self, span: Duration) -> LedgerPart {
         let (core, now) = (self.core.borrow(), clock::read().mono);
         let mut waiting: BTreeMap<(Cause, Option<OsdId>), Waits> = BTreeMap::new();
-        for p in core.iter().filter(|p| p.is_primary()) {
+        for p in core.pgs().iter().filter(|p| p.is_primary()) {
             for o in p.dump_ops(now) {
                 let behind = (o.cause == Cause::Replica).then(|| p.behind()).flatten();
                 let w = waiting.entry((o.cause, behind)).or_default();
@@ -87,7 +86,7 @@ impl ReactorHost {
                 w.oldest = w.oldest.max(o.age);
             }
         }
-        let book = core.meter().book.borrow();
+        let book = core.pgs().meter().book.borrow();
         let long = book.since(SINCE_MAX, now).all;
         LedgerPart {
             window: book.since(span, now),
@@ -96,14 +95,14 @@ impl ReactorHost {
             pending: self.disk.oldest().map(|at| now.since(at)).unwrap_or_default(),
             histograms: book.histograms(),
             slowest: book.slowest(now),
-            refused: core.refused().since(span, now),
-            space: (self.index == 0).then(|| self.space()),
+            refused: core.pgs().refused().since(span, now),
+            space: (self.index == 0).then(|| self.space(core.store())),
         }
     }
 
     /// Space of the store and of the file system under its file.
-    fn space(&self) -> LedgerSpace {
-        let (s, room) = (self.store.borrow().statfs(), self.device.room());
+    fn space(&self, store: &Store) -> LedgerSpace {
+        let (s, room) = (store.statfs(), self.device.room());
         LedgerSpace {
             short: self.judged.is_short(),
             total: s.total,
@@ -115,7 +114,8 @@ impl ReactorHost {
 
     /// Counters of this reactor.
     pub(super) fn sections(&self) -> Vec<Section> {
-        let (core, store) = (self.core.borrow(), self.store.borrow());
+        let core = self.core.borrow();
+        let store = core.store();
         // All reactors share one device.
         let space = (self.index == 0).then(|| {
             let mut s = store.statfs();
@@ -142,7 +142,14 @@ impl ReactorHost {
         admission.put("heartbeat_taken", 0_u64).put("heartbeat_refused", 0_u64);
         let commits = self.meter.borrow().commits.all();
         let bluestore = compression_section(store.packing(), &store.compressed());
-        vec![worker, admission, messenger, core.section(space), store_section(store.counters(), commits), bluestore]
+        vec![
+            worker,
+            admission,
+            messenger,
+            core.pgs().section(space),
+            store_section(store.counters(), commits),
+            bluestore,
+        ]
     }
 }
 

@@ -2,16 +2,13 @@
 
 use super::ReactorHost;
 use crate::core::room::{LOOK_EVERY, RoomLimits};
-use crate::core::silence::{self, News, Silence};
 use crate::host::route::ToControl;
 use base::Mono;
 use std::cell::Cell;
-use std::time::Duration;
 use store::ObjectStore as _;
 
 /// State of the judgement; see the module.
 pub(super) struct Judged {
-    silence: Cell<Silence>,
     limits: RoomLimits,
     /// The last result.
     short: Cell<bool>,
@@ -22,15 +19,9 @@ pub(super) struct Judged {
 }
 
 impl Judged {
-    /// Judges with these limits. A device without an answer for `timeout` counts as failed.
-    pub(super) fn new(timeout: Duration, limits: RoomLimits, discard: bool) -> Self {
-        Self {
-            silence: Cell::new(Silence::new(timeout)),
-            limits,
-            short: Cell::new(false),
-            discard: Cell::new(discard),
-            unjudged: Cell::new(0),
-        }
+    /// Judges with these limits.
+    pub(super) fn new(limits: RoomLimits, discard: bool) -> Self {
+        Self { limits, short: Cell::new(false), discard: Cell::new(discard), unjudged: Cell::new(0) }
     }
 
     /// True if there was too little space for growing writes.
@@ -52,16 +43,10 @@ impl Judged {
 impl ReactorHost {
     /// Reports a device that does not answer, so that waiting clients are served by other OSDs.
     pub(super) fn watch_device(&self, now: Mono) {
-        let mut watch = self.judged.silence.get();
-        let news = watch.judge(self.disk.oldest().map(|at| now.since(at)));
-        self.judged.silence.set(watch);
-        match news {
-            Some(News::Silent(t)) => {
-                self.routes.control_surely(ToControl::Silent(self.index, Some(silence::reason(t))))
-            }
-            Some(News::Answers) => self.routes.control_surely(ToControl::Silent(self.index, None)),
-            Some(News::Failed(t)) => self.store_failed(silence::reason(t)),
-            None => {}
+        let oldest = self.disk.oldest().map(|at| now.since(at));
+        let news = self.core.borrow_mut().judge_device(oldest);
+        if let Some(o) = news {
+            self.output(o);
         }
     }
 
@@ -77,12 +62,13 @@ impl ReactorHost {
     pub(super) fn judge_room(&self) {
         self.judged.unjudged.set(0);
         let room = self.device.room();
-        let mut store = self.store.borrow_mut();
+        let mut core = self.core.borrow_mut();
+        let store = core.store_mut();
         let was = self.judged.short.get();
         let short = self.judged.limits.is_short(room, &store.statfs(), was);
         store.set_discard(self.judged.discard.get() || self.judged.limits.returns_blocks(room));
         store.set_short(short);
-        drop(store);
+        drop(core);
         if self.judged.short.replace(short) != short {
             if short {
                 let free = room.map(|(_, free)| free);

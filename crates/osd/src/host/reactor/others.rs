@@ -77,7 +77,7 @@ impl ReactorHost {
 
     /// Sends a message of a PG over the data session, so that the order is kept. Leases use another lane.
     pub(super) fn send_peer(&self, to: OsdId, m: MPgPeer) {
-        let map = self.core.borrow().newest_map().cloned();
+        let map = self.core.borrow().pgs().newest_map().cloned();
         if let (Some(map), Some(p)) = (map, self.peers()) {
             p.send(to, m, &map);
         }
@@ -92,14 +92,6 @@ impl ReactorHost {
                 self.work();
                 self.routes.inputs(|| Input::PeerReset(osd));
             }
-        }
-    }
-
-    /// Tells the control machine if the OSDs that share PGs with this reactor have changed.
-    pub(super) fn note_pg_peers(&self) {
-        let news = self.core.borrow_mut().news_of_pg_peers();
-        if let Some(r) = news {
-            self.routes.control(ToControl::Report(self.index, r));
         }
     }
 
@@ -135,7 +127,7 @@ impl ReactorHost {
     }
 
     pub(super) fn pg_message(&self, from: OsdId, m: Box<MPgPeer>, now: base::Now) {
-        let elsewhere = self.core.borrow_mut().take_peer(from, m, now, &mut *self.store.borrow_mut());
+        let elsewhere = self.core.borrow_mut().take_peer(from, m, now);
         if let Some((at, input)) = elsewhere {
             self.routes.input(at, input);
         }

@@ -1,8 +1,9 @@
 //! A loop turn: received messages go to the PGs, completions to the store, and their effects to sockets and
 //! disk.
 
-use super::{Client, PREFETCHED, RELEASE_OPS_MAX, RELEASE_TICKS, ReactorHost, TICK};
-use crate::core::pgs::{Output, StoreNews};
+use super::{Client, RELEASE_OPS_MAX, RELEASE_TICKS, ReactorHost};
+use crate::core::pgs::Output;
+use crate::core::reactor::{PREFETCHED, TICK};
 use crate::host::route::ToControl;
 use crate::host::surroundings::Sampler;
 use base::device::{IoCompletion, IoKind};
@@ -12,8 +13,6 @@ use reactor::turn::{Turn, TurnHook};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
-use store::Event;
-use store::ObjectStore as _;
 use wire::Features;
 use wire::WireMessage as _;
 use wire::msg::{MOsdOp, MPgPeer};
@@ -34,10 +33,8 @@ pub(super) struct Stages {
     completions: RefCell<Vec<IoCompletion>>,
     /// True while a task waits for background work's next share.
     pacing: Cell<bool>,
-    /// True while a task shows new maps to more PGs in the next turn.
-    walking: Cell<bool>,
-    /// A task will run the next part of a long call.
-    in_parts: Cell<bool>,
+    /// True while a task lets maps and long calls proceed in the next turn.
+    proceeding: Cell<bool>,
 }
 
 pub(super) async fn completions(s: Weak<ReactorHost>) {
@@ -60,25 +57,16 @@ pub(super) async fn pace(s: Weak<ReactorHost>, at: Mono) {
     tokio::time::sleep(at.since(clock::read().mono)).await;
     let Some(host) = s.upgrade() else { return };
     host.stages.pacing.set(false);
-    host.core.borrow_mut().pace(clock::read(), &mut *host.store.borrow_mut());
+    host.core.borrow_mut().proceed(clock::read());
     host.pump();
 }
 
-/// Shows new maps to more PGs in a separate turn, after input of sockets and disk.
-pub(super) async fn walk(s: Weak<ReactorHost>) {
+/// Lets maps and long calls proceed in a separate turn, after input of sockets and disk.
+pub(super) async fn proceed(s: Weak<ReactorHost>) {
     tokio::task::yield_now().await;
     let Some(host) = s.upgrade() else { return };
-    host.stages.walking.set(false);
-    host.core.borrow_mut().walk_on(clock::now(), &mut *host.store.borrow_mut());
-    host.pump();
-}
-
-/// Runs the next part of a long call in a separate turn, after input of sockets and disk.
-pub(super) async fn part(s: Weak<ReactorHost>) {
-    tokio::task::yield_now().await;
-    let Some(host) = s.upgrade() else { return };
-    host.stages.in_parts.set(false);
-    host.core.borrow_mut().next_part(clock::now(), &mut *host.store.borrow_mut());
+    host.stages.proceeding.set(false);
+    host.core.borrow_mut().proceed(clock::now());
     host.pump();
 }
 
@@ -100,31 +88,25 @@ pub(super) async fn ticks(s: Weak<ReactorHost>) {
         let Some(host) = s.upgrade() else { return };
         let now = clock::read().mono;
         if let Some((cpu, net)) = sampler.get_or_insert_with(|| Sampler::new(host.index == 0)).sample(now) {
-            host.core.borrow().meter().book.borrow_mut().sample(&cpu, &net, now);
+            host.core.borrow().pgs().meter().book.borrow_mut().sample(&cpu, &net, now);
         }
         since += 1;
         if since >= RELEASE_TICKS {
-            let done = host.core.borrow().counters().op;
+            let done = host.core.borrow().pgs().counters().op;
             if done - ops < RELEASE_OPS_MAX {
-                host.store.borrow_mut().release_memory();
+                host.core.borrow_mut().store_mut().release_memory();
                 (host.release_memory)();
             }
             (since, ops) = (0, done);
         }
-        host.store.borrow_mut().confirm();
-        host.store.borrow_mut().shrink_data();
         let now = clock::read();
         host.watch_device(now.mono);
         host.judge_room();
-        host.core.borrow_mut().tick(now, &mut *host.store.borrow_mut());
+        host.core.borrow_mut().tick(now);
         let threshold = host.scrub_load.get();
-        host.core.borrow_mut().schedule_scrubs(now, || load_below(threshold), &mut *host.store.borrow_mut());
-        if !host.own.is_empty() {
-            host.submit_own();
-        }
+        host.core.borrow_mut().schedule_scrubs(now, || load_below(threshold));
         host.forget_old(now.mono);
         host.close_expired();
-        host.note_pg_peers();
         host.pump();
     }
 }
@@ -175,15 +157,11 @@ impl ReactorHost {
 
     /// Prefetches the PG machines of the next messages, and the store's data of the objects.
     pub(super) fn prefetch_work(&self) {
-        let (core, mut store) = (self.core.borrow(), self.store.borrow_mut());
+        let mut core = self.core.borrow_mut();
         for w in self.stages.work.borrow().iter().take(PREFETCHED) {
             match w {
-                Work::Op(_, m) => {
-                    core.prefetch(m.pgid.pg);
-                    // Hints only make sense before the operations.
-                    store.prefetch(m.hash, m.ops.last().map_or(0, |o| o.extent().offset));
-                }
-                Work::Peer(_, m) => core.prefetch(m.spg.pg),
+                Work::Op(_, m) => core.prefetch_op(m),
+                Work::Peer(_, m) => core.prefetch_peer(m),
             }
         }
     }
@@ -195,29 +173,27 @@ impl ReactorHost {
     }
 
     pub(super) fn end_turn(&self) {
+        let mut core = self.core.borrow_mut();
+        core.end_turn();
+        while let Some(r) = core.poll_io() {
+            if matches!(r.kind, IoKind::Flush) && self.meter.borrow().commits.is_free() {
+                self.meter.borrow_mut().commits.sent(r.id, clock::read().mono);
+            }
+            self.disk.submit(r);
+        }
+        if let Some(fills) = &self.fills
+            && let Some(ranges) = core.store_mut().poll_fill()
         {
-            let mut store = self.store.borrow_mut();
-            store.end_turn();
-            while let Some(r) = store.poll_io() {
-                if matches!(r.kind, IoKind::Flush) && self.meter.borrow().commits.is_free() {
-                    self.meter.borrow_mut().commits.sent(r.id, clock::read().mono);
-                }
-                self.disk.submit(r);
-            }
-            if let Some(fills) = &self.fills
-                && let Some(ranges) = store.poll_fill()
-            {
-                fills.fill(self.index, ranges);
-            }
-            if store.wants_turn() {
-                tokio::task::spawn_local(another_turn(self.me.clone()));
-            }
+            fills.fill(self.index, ranges);
+        }
+        if core.wants_end_of_turn() {
+            tokio::task::spawn_local(another_turn(self.me.clone()));
         }
         self.disk.flush_submissions();
-        let core = self.core.borrow();
-        if core.meter().has_answers() {
+        let meter = core.pgs().meter();
+        if meter.has_answers() {
             // The answers leave now.
-            core.meter().end_turn(clock::read().mono);
+            meter.end_turn(clock::read().mono);
         }
     }
 
@@ -226,63 +202,41 @@ impl ReactorHost {
         let mut done = self.stages.completions.take();
         self.disk.poll(&mut done);
         if !done.is_empty() {
-            let mut store = self.store.borrow_mut();
+            let mut core = self.core.borrow_mut();
             for c in done.drain(..) {
                 if self.meter.borrow().commits.awaits(c.id) {
                     let now = clock::read().mono;
                     let took = self.meter.borrow_mut().commits.done(now);
-                    self.core.borrow().meter().book.borrow_mut().flushed(took, now);
+                    core.pgs().meter().book.borrow_mut().flushed(took, now);
                 }
-                store.handle_io(c);
+                core.handle_io(c);
             }
         }
         self.stages.completions.replace(done);
-        {
-            let (store, core) = (self.store.borrow(), self.core.borrow());
-            store.events().take(PREFETCHED).for_each(|e| core.prefetch_event(e));
-        }
+        self.core.borrow().prefetch_events();
         self.pump();
     }
 
-    /// Passes events of the store to the machines, and executes their outputs, until nothing is left.
+    /// Carries out the outputs of the reactor, until nothing is left.
     pub(super) fn pump(&self) {
         let now = clock::now();
         loop {
-            let event = self.store.borrow_mut().poll_event();
-            if let Some(e) = event {
-                self.store_event(e, now);
-                continue;
-            }
-            let out = self.core.borrow_mut().poll_output();
+            let out = self.core.borrow_mut().poll_output(now);
             match out {
                 Some(o) => self.output(o),
                 None => break,
             }
         }
         self.schedule();
+        let core = self.core.borrow();
         if !self.stages.pacing.get()
-            && let Some(at) = self.core.borrow().paced_until()
+            && let Some(at) = core.next_deadline()
         {
             self.stages.pacing.set(true);
             tokio::task::spawn_local(pace(self.me.clone(), at));
         }
-        if self.core.borrow().is_walking() && !self.stages.walking.replace(true) {
-            tokio::task::spawn_local(walk(self.me.clone()));
-        }
-        if self.core.borrow().has_part() && !self.stages.in_parts.replace(true) {
-            tokio::task::spawn_local(part(self.me.clone()));
-        }
-    }
-
-    pub(super) fn store_event(&self, e: Event, now: base::Now) {
-        let news = self.core.borrow_mut().store_event(e, now, &mut *self.store.borrow_mut());
-        match news {
-            Some(StoreNews::Failed(errno, what)) => {
-                self.store_failed(format!("{what} ({})", base::errno::name(errno)));
-            }
-            Some(StoreNews::Own(tag, _)) if self.own.awaits(tag) => self.submit_own(),
-            Some(StoreNews::Own(tag, result)) => self.own.done(tag, result),
-            None => {}
+        if core.wants_turn() && !self.stages.proceeding.replace(true) {
+            tokio::task::spawn_local(proceed(self.me.clone()));
         }
     }
 
@@ -295,17 +249,19 @@ impl ReactorHost {
                 self.send(s, m);
             }
             Output::Backoff(s, b) => self.send(s, b.to_message(Features::PACIFIC)),
-            Output::Dropped(s, tid) => self.dropped(s, tid),
+            Output::Dropped(s, tid, feed) => self.dropped(s, tid, feed),
             Output::Close(s) => self.close_session(s),
             Output::Control(r) => self.routes.control(ToControl::Report(self.index, r)),
             Output::Peer { to, msg, .. } => self.send_peer(to, *msg),
             Output::Reactor(at, input) => self.routes.input(at, input),
             Output::Moves(news) => self.routes.control_surely(ToControl::Moves(self.index, news)),
-            Output::Members => self.note_pg_peers(),
             Output::Fetch(pg, f) => self.routes.control(ToControl::Fetch(self.index, pg, f)),
             // The PG has reported the failure itself.
             Output::PgFailed(..) => {}
             Output::Stopped => self.drained(),
+            Output::Own(tag, result) => self.own.done(tag, result),
+            Output::Silent(why) => self.routes.control_surely(ToControl::Silent(self.index, why)),
+            Output::StoreFailed(why) => self.routes.control_surely(ToControl::StoreFailed(why)),
         }
     }
 }

@@ -60,12 +60,11 @@ impl Process {
         {
             c.held += cost;
             c.held -= c.core.came(op.tid, cost, (), now.mono, &mut self.forgotten);
-            let feed = r.pgs.feed().map(|f| &**f);
-            if let Some(maps) = c.core.lacks(op.osdmap_epoch, feed) {
+            let (maps, elsewhere) = r.take_op(&c.core, Box::new(op), now);
+            if let Some(maps) = maps {
                 cx.net.send(k, node, self.inc, maps.to_message(Features::PACIFIC), t);
             }
-            let info = c.core.info.clone();
-            if let Some((to, input)) = r.pgs.take_op(&info, Box::new(op), now, &mut r.store) {
+            if let Some((to, input)) = elsewhere {
                 self.post(to, input, node, now, cx);
             }
         }

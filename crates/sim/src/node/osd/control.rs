@@ -35,7 +35,9 @@ impl Process {
             ControlOut::Mgr(o) => self.mgr_output(o, node, now, cx),
             ControlOut::Store { records, superblock, trim_below } => {
                 let txn = self.stored.store(records, &superblock, trim_below);
-                self.own(txn, Need::Must);
+                if let Some(r) = self.reactors.first_mut() {
+                    r.submit(txn, Need::Must);
+                }
             }
             ControlOut::Publish { feed, .. } => self.old_peers(&feed.map, node, cx),
             ControlOut::Lease(lease::Output::Send(osd, m)) => self.send_lease(osd, &m, node, cx),
@@ -95,7 +97,7 @@ impl Process {
             mgr::Output::Collect { all } => {
                 let mut all_stats = Collecting::new(self.reactors.len());
                 for r in &mut self.reactors {
-                    let (stats, lec) = r.pgs.stats(all, now, &r.store);
+                    let (stats, lec) = r.stats(all, now);
                     all_stats.add(stats, lec);
                 }
                 let (stats, lec) = all_stats.finish();
@@ -105,13 +107,6 @@ impl Process {
                     cx.net.send(k, node, self.inc, pgs.to_message(Features::PACIFIC), t);
                 }
             }
-        }
-    }
-
-    pub(super) fn note_pg_peers(&mut self, at: usize, now: base::Now) {
-        let Some(r) = self.reactors.get_mut(at) else { return };
-        if let Some(report) = r.pgs.news_of_pg_peers() {
-            self.control.handle_report(at, report, now);
         }
     }
 

@@ -3,7 +3,6 @@
 use super::OsdNode;
 use crate::world::{Ctx, Event};
 use base::{Mono, Now};
-use osd::core::silence::{self, News};
 use std::time::Duration;
 
 /// Default of `osd_device_timeout`.
@@ -47,20 +46,15 @@ impl OsdNode {
     }
 
     /// Judges the device as the real host does.
-    pub(super) fn watch_device(&mut self, now: Now) {
+    pub(super) fn watch_device(&mut self, now: Now, cx: &mut Ctx) {
         if let Some(s) = &mut self.stuck {
             s.since = (self.disk.queued() > 0).then(|| s.since.unwrap_or(now.mono));
         }
         let oldest = self.stuck.as_ref().and_then(|s| s.since).map(|t| now.mono.since(t));
         let Some(p) = &mut self.process else { return };
-        match p.silence.judge(oldest) {
-            Some(News::Silent(t)) => p.control.device_silent(0, Some(silence::reason(t)), now),
-            Some(News::Answers) => p.control.device_silent(0, None, now),
-            Some(News::Failed(t)) => {
-                p.failed = true;
-                p.control.store_failed(&silence::reason(t), now);
-            }
-            None => {}
+        let news = p.reactors.first_mut().and_then(|r| r.judge_device(oldest));
+        if let Some(o) = news {
+            p.reactor_output(0, o, self.node, now, cx);
         }
     }
 }

@@ -30,7 +30,7 @@ impl OsdNode {
     /// Fills the store until `free` bytes are left, or to its end; false if it is already filled or too small.
     pub fn fill(&mut self, free: u64, cx: &mut Ctx) -> bool {
         let Some(p) = self.process.as_mut().filter(|_| self.filled != Filled::Now) else { return false };
-        let bytes = p.reactors.first().map_or(0, |r| r.store.statfs().available).saturating_sub(free);
+        let bytes = p.reactors.first().map_or(0, |r| r.store().statfs().available).saturating_sub(free);
         if bytes < FILLER_PIECE {
             return false;
         }
@@ -40,7 +40,9 @@ impl OsdNode {
         let mut write = |off, data| {
             let mut t = Transaction::new();
             t.push(Op::Write { cid: Cid::Meta, oid: filler(), off, data, sums: None });
-            p.own(t, Need::May);
+            if let Some(r) = p.reactors.first_mut() {
+                r.submit(t, Need::May);
+            }
         };
         for off in (0..bytes).step_by(FILLER_PIECE as usize) {
             write(off, piece.clone());
@@ -76,8 +78,7 @@ impl Process {
         t.push(Op::Remove { cid: Cid::Meta, oid: filler() });
         // The removal makes room for maps that wait for space, and replaces filler writes that still wait.
         if let Some(r) = self.reactors.first_mut() {
-            self.own.make_room(t, &mut r.store);
+            r.make_room(t);
         }
-        self.submit_own();
     }
 }

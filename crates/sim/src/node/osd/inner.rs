@@ -29,9 +29,7 @@ impl Process {
 
     pub(super) fn input(&mut self, to: usize, input: Input, now: base::Now) {
         let Some(r) = self.reactors.get_mut(to) else { return };
-        if r.handle(input, now) {
-            self.note_pg_peers(to, now);
-        }
+        r.handle(input, now);
     }
 
     /// Handles the news of reactor `at` about PGs that move.
@@ -56,7 +54,7 @@ impl Process {
             return Some(format!("{pg} goes from reactor {from} to {to}"));
         }
         self.reactors.iter().enumerate().find_map(|(i, r)| {
-            let pg = r.pgs.iter().find(|p| r.pgs.home(p.spg().pg) != i)?;
+            let pg = r.pgs().iter().find(|p| r.pgs().home(p.spg().pg) != i)?;
             Some(format!("{} is on reactor {i}, {:?}", pg.spg(), pg.state()))
         })
     }

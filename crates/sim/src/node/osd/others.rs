@@ -34,7 +34,7 @@ impl Process {
 
     /// Sends a PG's message on the session of the two OSDs.
     pub(super) fn send_peer(&mut self, at: usize, to: OsdId, m: &MPgPeer, node: NodeId, cx: &mut Ctx) {
-        let Some(map) = self.reactors.get(at).and_then(|r| r.pgs.newest_map()).cloned() else { return };
+        let Some(map) = self.reactors.get(at).and_then(|r| r.pgs().newest_map()).cloned() else { return };
         if map.client_addr(OsdId(node as i32 - 1)) != Some(&AddrVec::from(addr(node, 6800, self.inc as u32))) {
             cx.violation(format!(
                 "osd.{}: it sends a message of {} to {to}, but map {} does not show this process",

@@ -27,8 +27,7 @@ impl Process {
             ReactorOut::Backoff(s, b) => {
                 self.send_client(s, &b.to_message(Features::PACIFIC), node, cx);
             }
-            ReactorOut::Dropped(s, tid) => {
-                let feed = self.reactors.get(at).and_then(|r| r.pgs.newest_feed()).cloned();
+            ReactorOut::Dropped(s, tid, feed) => {
                 self.dropped(session_route(s).1.packed(), tid, feed.as_deref(), node, now, cx);
             }
             ReactorOut::Close(s) => cx.net.close(session_route(s).1.packed(), node, self.inc, t),
@@ -39,7 +38,6 @@ impl Process {
                 self.control.handle_report(at, report, now);
             }
             ReactorOut::Peer { to, msg, .. } => self.send_peer(at, to, &msg, node, cx),
-            ReactorOut::Members => self.note_pg_peers(at, now),
             ReactorOut::Reactor(i, input) => self.post(i, input, node, now, cx),
             ReactorOut::Moves(news) if self.reactors.len() > 1 => {
                 self.put_mail(self.reactors.len(), Inner::Moves(at, news), node, cx);
@@ -48,6 +46,13 @@ impl Process {
             ReactorOut::Moves(_) => {}
             ReactorOut::Fetch(pg, f) => self.fetcher.fetch(at, pg, *f),
             ReactorOut::PgFailed(pg, e) => self.failed_copies.note(pg, e),
+            // A refused write of the object that fills the store is dropped.
+            ReactorOut::Own(..) => {}
+            ReactorOut::Silent(why) => self.control.device_silent(at, why, now),
+            ReactorOut::StoreFailed(why) => {
+                self.failed = true;
+                self.control.store_failed(&why, now);
+            }
             ReactorOut::Stopped => self.control.reactor_stopped(at, self.reactors.len(), now),
         }
     }

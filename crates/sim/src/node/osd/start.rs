@@ -8,7 +8,7 @@ use super::versions::versions;
 use super::{FAILED_PAUSE, OsdNode, Process, session};
 use crate::net::{Card, Service};
 use crate::node::fetch::{Fetcher, LOOP};
-use crate::node::reactors::{Mailboxes, REACTORS_MAX, Reactor, disk_id, reactor_of, store_id};
+use crate::node::reactors::{Mailboxes, REACTORS_MAX, disk_id, store_id};
 use crate::node::{FSID, Timer, addr};
 use crate::queue::SEC;
 use crate::world::{Ctx, Event};
@@ -16,19 +16,15 @@ use base::id::Uuid;
 use base::{AddrVec, AuthName, EntityKind, EntityName, Epoch, OsdId};
 use client::core::mon::MonSession;
 use osd::core::compress::Defaults;
-use osd::core::control::{Control, Report};
+use osd::core::control::Control;
 use osd::core::identity::{Addrs, Identity};
 use osd::core::maps::MapHistory;
 use osd::core::mapstore::{self, Stored};
-use osd::core::moves::{Moves, survey};
-use osd::core::own::OwnQueue;
+use osd::core::moves::Moves;
 use osd::core::peers::PeerTable;
-use osd::core::pgs::Pgs;
-use osd::core::places::Places;
-use osd::core::silence::Silence;
+use osd::core::reactor::{Common, Reactor};
 use osd::core::unanswered::Forgotten;
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use store::engine::Store;
 use store::{ObjectStore as _, Tag};
 use wire::msg::PeerFeatures;
@@ -72,7 +68,6 @@ impl OsdNode {
             mail: Mailboxes::new(n + 1),
             moves: Moves::new(n),
             stored,
-            own: OwnQueue::default(),
             clients: BTreeMap::new(),
             forgotten: Forgotten::default(),
             answering: BTreeMap::new(),
@@ -87,7 +82,6 @@ impl OsdNode {
             scrub_all: None,
             end: None,
             failed: false,
-            silence: Silence::new(DEVICE_TIMEOUT),
             failed_copies: FailedCopies::default(),
         });
         if let Some(p) = self.process.as_mut().filter(|_| self.filled == Filled::Before) {
@@ -168,12 +162,9 @@ impl OsdNode {
         cx: &Ctx,
     ) -> Vec<Reactor> {
         let now = self.clock.now(cx.now());
-        let n = stores.len();
         let disk = &mut self.disk;
-        let drive = |s: &mut Store| store::engine::device::drive(s, disk);
-        let (found, doomed) = survey(&mut stores, |pg| reactor_of(pg, n), drive);
-        let (slots, reserver) = (Arc::default(), Arc::<pg::reserve::Reserver>::default());
-        doomed.iter().for_each(|(_, cid)| reserver.announce_removal(*cid));
+        let common = Common::survey(self.osd, &mut stores, |s| store::engine::device::drive(s, disk));
+        let reserver = common.reserver();
         let n_log = cx.options.osd.log_records;
         let short =
             pg::keep::LogConfig { target: 0, min: n_log, max: n_log, dups: n_log, trim_min: 10, ..Default::default() };
@@ -183,25 +174,19 @@ impl OsdNode {
             reserver.set_removal(&store::removal::Bounds { objects: 2, data: 64 << 10, keys: 100 });
         }
         let mut reactors = Vec::new();
-        for (i, mut store) in stores.into_iter().enumerate() {
-            let places =
-                if n == 1 { Places::all_here() } else { Places::new(i, Box::new(move |pg| reactor_of(pg, n)), &found) };
-            let mut pgs = Pgs::new(self.osd, seed ^ (i as u64) << 40, places);
-            pgs.set_addrs(public.clone());
-            pgs.share_scrub_slots(Arc::clone(&slots));
-            pgs.share_reserver(Arc::clone(&reserver), i);
-            let doomed = doomed.iter().filter(|(at, _)| *at == i).map(|(_, cid)| *cid).collect();
-            pgs.share_reactors(n, cx.options.osd.moves, doomed);
+        for (i, store) in stores.into_iter().enumerate() {
+            let seed = seed ^ (i as u64) << 40;
+            let mut r = common.reactor(i, store, seed, public.clone(), cx.options.osd.moves, DEVICE_TIMEOUT);
+            let (pgs, store) = r.parts();
             pgs.set_walk_step(cx.options.osd.walk.0);
             // So that the calls of clients are long.
             pgs.set_part(pg::Room { entries: 1 + (cx.options.seed % 3) as usize, bytes: 1 << 10 });
             if cx.options.osd.compress {
-                pgs.set_compression(compression(cx.options.seed, self.osd), &mut store);
+                pgs.set_compression(compression(cx.options.seed, self.osd), store);
             }
-            pgs.load(control.feed(), now, &mut store);
-            let peers = pgs.news_of_pg_peers();
-            control.handle_report(i, peers.unwrap_or_else(|| Report::PgPeers(BTreeSet::new(), BTreeSet::new())), now);
-            reactors.push(Reactor { pgs, store });
+            pgs.load(control.feed(), now, store);
+            control.handle_report(i, r.pg_peers(), now);
+            reactors.push(r);
         }
         reactors
     }

@@ -1,40 +1,33 @@
 //! A turn of an OSD: an input, the outputs of all machines, then the disk requests of the stores.
 
-use super::{DISK_MAX, OsdNode, ScrubAll, TICK};
+use super::{DISK_MAX, OsdNode, ScrubAll};
 use crate::net::about;
 use crate::node::reactors::{Inner, disk_id, store_id};
 use crate::queue::{MS, SEC};
 use crate::world::{self, Ctx, Event};
+use osd::core::reactor::{Reactor, TICK};
 use std::time::Duration;
-use store::ObjectStore as _;
 
 impl OsdNode {
     /// Handles elapsed time.
     pub(super) fn timer(&mut self, cx: &mut Ctx) {
         let now = self.clock.now(cx.now());
-        self.watch_device(now);
+        self.watch_device(now, cx);
         let Some(p) = &mut self.process else { return };
         p.timer.fired(cx.queue.now());
         p.control.tick(now);
         p.fetcher.tick(now);
-        for r in &mut p.reactors {
-            r.pgs.walk_on(now, &mut r.store);
-            r.pgs.next_part(now, &mut r.store);
-            if r.pgs.paced_until().is_some_and(|t| t <= now.mono) {
-                r.pgs.pace(now, &mut r.store);
-            }
-        }
+        p.reactors.iter_mut().for_each(|r| r.proceed(now));
         if now.mono >= p.next_tick {
             p.next_tick = now.mono + TICK;
             p.forget_old(self.node, now, cx);
-            p.submit_own();
             let scrub = p.scrub_all.take();
             for r in &mut p.reactors {
-                r.store.confirm();
-                r.pgs.tick(now, &mut r.store);
+                r.tick(now);
                 if let Some(s) = scrub {
-                    let all: Vec<base::SpgId> = r.pgs.iter().map(pg::Pg::spg).collect();
-                    r.pgs.scrub(&all, true, s == ScrubAll::Repair, now, &mut r.store);
+                    let all: Vec<base::SpgId> = r.pgs().iter().map(pg::Pg::spg).collect();
+                    let (pgs, store) = r.parts();
+                    pgs.scrub(&all, true, s == ScrubAll::Repair, now, store);
                 }
             }
         }
@@ -66,7 +59,7 @@ impl OsdNode {
                 }
                 let (i, c) = store_id(c);
                 if let Some(r) = p.reactors.get_mut(i) {
-                    r.store.handle_io(c);
+                    r.handle_io(c);
                 }
             }
             world::Input::Inner(to) => {
@@ -88,9 +81,7 @@ impl OsdNode {
         let Some(p) = &mut self.process else { return };
         let now = self.clock.now(cx.now());
         loop {
-            if let Some((i, e)) = (0..).zip(&mut p.reactors).find_map(|(i, r)| Some((i, r.store.poll_event()?))) {
-                p.store_event(i, e, now);
-            } else if let Some((i, o)) = (0..).zip(&mut p.reactors).find_map(|(i, r)| Some((i, r.pgs.poll_output()?))) {
+            if let Some((i, o)) = (0..).zip(&mut p.reactors).find_map(|(i, r)| Some((i, r.poll_output(now)?))) {
                 p.reactor_output(i, o, self.node, now, cx);
             } else if let Some(o) = p.control.poll_output(now) {
                 p.control_output(o, self.node, now, cx);
@@ -107,11 +98,11 @@ impl OsdNode {
             }
         }
         for (i, r) in p.reactors.iter_mut().enumerate() {
-            r.store.end_turn();
-            while r.store.wants_turn() {
-                r.store.end_turn();
+            r.end_turn();
+            while r.wants_end_of_turn() {
+                r.end_turn();
             }
-            while let Some(r) = r.store.poll_io() {
+            while let Some(r) = r.poll_io() {
                 self.disk.submit(disk_id(i, r));
                 let mut d = about(&mut cx.disk_rng, cx.options.disk.delay * self.slow_disk);
                 if cx.options.disk.slow > 0 && cx.disk_rng.chance(1, cx.options.disk.slow) {
@@ -120,8 +111,8 @@ impl OsdNode {
                 cx.queue.after(d.min(DISK_MAX), Event::Disk(self.node, p.inc));
             }
         }
-        let paced = p.reactors.iter().filter_map(|r| r.pgs.paced_until()).min();
-        let walks = p.reactors.iter().any(|r| r.pgs.is_walking() || r.pgs.has_part());
+        let paced = p.reactors.iter().filter_map(Reactor::next_deadline).min();
+        let walks = p.reactors.iter().any(Reactor::wants_turn);
         let walk = walks.then(|| now.mono + Duration::from_nanos(cx.options.osd.walk.1));
         let fetches = p.fetcher.next_deadline();
         let next = [p.control.next_deadline(), Some(p.next_tick), paced, walk, fetches].into_iter().flatten().min();
