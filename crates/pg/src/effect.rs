@@ -1,4 +1,4 @@
-//! Outputs of a PG: the effects that the host carries out.
+//! Outputs of a PG: the effects that the host carries out (in `osd::core::pgs::ops`).
 
 use crate::event::{FetchId, SessionId};
 use crate::merge_msg::MergeMsg;

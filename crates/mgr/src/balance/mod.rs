@@ -3,7 +3,7 @@
 //! [`Gather`] places the PGs some at a time and makes a [`Spread`]: which OSD holds which PG shards of each pool, and
 //! how many it should hold (`target`). `moves` chooses PG shards to move, `items` turns a changed set of OSDs into
 //! upmap items, [`score`] judges a spread, and [`Growth`] keeps PGs where they are when OSDs join. All of it is pure;
-//! `mon::state::balance` runs it and changes the map.
+//! `mon::core::pool::balance` runs it in steps, and `mon::state::balance` changes the map.
 //!
 //! Invariants:
 //!  1. A set that a move makes is one that the pool's rule could have made: its OSDs are among those that the rule
@@ -17,9 +17,9 @@
 mod growth;
 mod items;
 mod moves;
+mod options;
 #[cfg(test)]
 mod recorded;
-mod run;
 mod score;
 mod target;
 #[cfg(test)]
@@ -28,7 +28,7 @@ pub(crate) mod tests;
 pub use growth::{Growth, StoredGrowth, joins};
 pub use items::items_between;
 pub use moves::{Limits, Move, Plan};
-pub use run::{Balancer, BalancerChange, BalancerOptions, CREATED, NOTHING, NamedPlan};
+pub use options::{Balancer, BalancerChange, BalancerOptions, CREATED, NOTHING, NamedPlan};
 pub use score::{Figures, Metric, RootScore, Score, score, shard_share};
 
 use base::{Epoch, OsdId, PgId, PoolId};

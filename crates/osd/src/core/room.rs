@@ -1,8 +1,8 @@
 //! Judgement of the space that an OSD sees itself: the file system of a sparse file, and the store.
 //!
 //! The cluster's FULL flag comes with a map, seconds after the reports that cause it. Until then, and if it never comes,
-//! an OSD refuses growing writes of clients on its own, so that it stays able to free space, to stop and to start.
-//! Several OSDs on one file system see the same free bytes, so all of them refuse at the same moment.
+//! an OSD lets growing writes of clients wait on its own, so that it stays able to free space, to stop and to start.
+//! Several OSDs on one file system see the same free bytes, so all of them do it at the same moment.
 
 use store::Statfs;
 
@@ -28,7 +28,7 @@ impl RoomLimits {
         (self.min_free / 2).min(holes)
     }
 
-    /// True if growing writes are refused. `file`: bytes of the file's holes, and free bytes of its file system; `None`
+    /// True if growing writes have to wait. `file`: bytes of the file's holes, and free bytes of its file system; `None`
     /// for a device. `was`: the last result.
     #[must_use]
     pub fn is_short(&self, file: Option<(u64, u64)>, s: &Statfs, was: bool) -> bool {

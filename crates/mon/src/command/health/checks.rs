@@ -1,4 +1,4 @@
-//! Computes all alerts: those of the OSD map, of the PGs, and of the monitor and manager roles.
+//! Computes the alerts of clocks and daemons, and collects all others from the files `*_checks`.
 
 use super::{Check, Checks, Severity};
 use crate::state::clocks::clock_drift_allowed;

@@ -1,4 +1,4 @@
-//! Commands that show pools and their quotas.
+//! Commands that show pools, and those on quotas and on the autoscaler's view.
 
 pub(super) mod app;
 pub(super) mod df;

@@ -1,5 +1,6 @@
-//! Admission of an operation before it is planned. The operation is dropped, refused, started, or held: for a map,
-//! for peering, or for the leases of other members, which are checked here.
+//! Admission of an operation before it is planned. The operation is dropped, refused (that of a blocklisted client, by
+//! its session's address in `osd::core::pgs::ops`), started, or held: for a map, for peering, by a flag that pauses the
+//! cluster, behind earlier ones of its session, or for the leases of other members, which are checked here.
 
 use crate::effect::Effect;
 use crate::event::{OpRequest, SessionId};

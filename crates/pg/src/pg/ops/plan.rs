@@ -1,5 +1,5 @@
 //! Plans: work on one object, or on the PG. A plan runs in one go if the store has everything in memory. Otherwise it
-//! is parked and run again from its start.
+//! is parked and run again from its start. A plan whose object must be recovered first waits in `recovery::by_log`.
 //!
 //! Invariants:
 //!  1. Plans on one object either share it as readers or hold it as the only writer; the others wait in order of

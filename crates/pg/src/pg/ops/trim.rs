@@ -1,4 +1,5 @@
-//! Trimming: removal of clones that only removed snapshots needed, in bounded steps, snapshot by snapshot.
+//! Trimming: removal of clones that only removed snapshots needed, in bounded steps, snapshot by snapshot. Each step asks
+//! [`crate::pace`] for its share; its size is in [`crate::limits`].
 //!
 //! The snapshot index (omap of the PG's own object) lists the clones of each snapshot. The transaction that makes a
 //! clone adds its keys, and the one that trims it removes them. So trimming can stop and go on at any point, and the

@@ -1,5 +1,6 @@
 //! A client's operation vector, from duplicate check to submitted transaction and reply. A resent write is recognised
-//! by its reqid in the log and gets its first answer again.
+//! by its reqid in the log and gets its first answer again. Whether a growing write waits for space or fails is decided
+//! here, from the pool's flags and what the store says of its own.
 
 use crate::event::OpRequest;
 use crate::exec::{Coded, CopyDone, Env, OpCtx, Progress, Snapc, Step, Stop, View, finish, list};

@@ -2,7 +2,7 @@
 //! member. It asks them one after the other, in order of their numbers, so that PGs can't wait for each other in a
 //! circle. [`crate::reserve`] has the places.
 //!
-//! Objects that clients wait for are recovered without a place.
+//! Objects that clients wait for are recovered without a place. A PG's priority among others is computed here, too.
 //!
 //! Invariants:
 //!  1. Local places are freed by dropping them, so the end of an interval leaves none behind. A member's place ends

@@ -1,4 +1,4 @@
-//! Scrub: comparison of a PG's copies.
+//! Scrub: comparison of a PG's copies. [`crate::scrub`] decides which copy is right.
 //!
 //! - `when`: requests, due times, and what forbids a scrub
 //! - `lead`: the primary asks and compares
