@@ -54,3 +54,14 @@ ceph balancer eval | grep -q 'lower is better'
 # Refused until the PGs have reported to the new manager.
 tried() { ceph osd test-reweight-by-pg 2>&1 | grep -q oload; }
 wait_for 30 tried
+
+# The manager map names the role's clients, by the address that OSDs see. The next process keeps them from the OSDs.
+clients() { ceph mgr dump | jq -er '.active_clients | map(.addrvec[0] | "\(.addr)/\(.nonce)") | select(. != []) | .[]'; }
+wait_for 30 clients
+clients | sort >"$W/clients.first"
+cluster_down
+cluster_up --mgr belemnite
+wait_for 30 clients
+expect "clients of both processes" "$(clients | grep -Fxf "$W/clients.first")" ""
+ceph osd blocklist ls 2>/dev/null | cut -d' ' -f1 | sort >"$W/blocked"
+expect "clients that work on" "$(comm -23 "$W/clients.first" "$W/blocked")" ""

@@ -6,7 +6,7 @@
 use crate::files::Counted;
 use crate::images::rates::Reported;
 use auth::CryptoKey;
-use base::{AuthName, EntityAddr, Epoch};
+use base::{AddrVec, AuthName, EntityAddr, Epoch};
 pub use client::core::mds::RankInfo;
 use cluster::OsdMap;
 use std::rc::Rc;
@@ -43,6 +43,9 @@ pub trait Monitor {
     fn osdmap(&self) -> Arc<OsdMap>;
     /// Entity name of the manager, with its key unless authentication is off.
     fn identity(&self) -> Option<(AuthName, Option<CryptoKey>)>;
+    /// Names all clients of the manager in the manager map; the next holder of the role blocklists them. True once the
+    /// map names exactly these.
+    fn names_clients(&self, clients: Vec<AddrVec>) -> bool;
     /// Value of an option for this process; `None` if it has its default.
     fn option(&self, name: &str) -> Option<String>;
     /// Value of an option stored for a section.

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use cluster::MonInfo;
 use mon::state::Role;
 use serde_json::{Value, json};
+use state::StateStore as _;
 use std::collections::BTreeMap;
 use support::*;
 use wire::Reader;
@@ -188,32 +189,44 @@ fn pools_without_scrubs_are_told_of_in_good_health() {
 fn the_clients_of_the_manager_role_are_listed() {
     let mut c = Cluster::new();
     let admin = c.admin();
-    // The role takes the key of a manager, whose name need not be that of the role.
-    assert_ne!(c.core.state().mgrmap.active_name, "x");
-    c.ok(admin, &json!({ "prefix": "auth get-or-create", "entity": "mgr.x", "caps": ["mon", "allow profile mgr"] }));
     let clients = |c: &mut Cluster| {
         let (_, _, out) = c.command(admin, &json!({ "prefix": "mgr dump", "format": "json" }), "");
         serde_json::from_str::<Value>(&out).unwrap()["active_clients"].clone()
     };
+    let tell = |c: &mut Cluster, own: Vec<base::AddrVec>| {
+        c.core.handle(mon::core::Event::OwnClients(own), c.now);
+        c.pump();
+    };
     assert_eq!(clients(&mut c), json!([]));
-    let own = c.open(peer("mgr.x", base::EntityKind::CLIENT, 77, "allow *"));
-    c.ticks(1);
+    let own = addr(0, 77);
+    tell(&mut c, vec![own.clone()]);
     assert_eq!(clients(&mut c)[0]["name"], "rbd_support");
-    let addrs = c.core.state().mgrmap.clients[0].clone();
-    c.close(own);
-    c.ticks(1);
+    assert_eq!(c.core.state().mgrmap.clients, std::slice::from_ref(&own));
+    // A session that ends takes no client out: it may still work at OSDs.
+    c.ticks(2);
+    assert_eq!(c.core.state().mgrmap.clients, std::slice::from_ref(&own));
+    tell(&mut c, Vec::new());
     assert_eq!(clients(&mut c), json!([]));
-    assert!(!c.map().is_blocklisted(&addrs.0[0]), "it left by itself");
+    assert!(!c.map().is_blocklisted(&own.0[0]), "it left by itself");
+
+    // What is told while a commit is in flight comes with the next one.
+    c.held = Some(Vec::new());
+    c.ok_later(admin, &json!({ "prefix": "mgr module enable", "module": "mine", "force": "--force" }));
+    tell(&mut c, vec![own.clone()]);
+    for r in c.held.take().unwrap() {
+        c.store.submit(r);
+    }
+    c.pump();
+    let m = &c.core.state().mgrmap;
+    assert_eq!((&m.clients, &m.modules), (&vec![own.clone()], &vec!["mine".to_owned()]));
 
     // The next process that has the role keeps the clients of the last one from the OSDs.
-    c.open(peer("mgr.x", base::EntityKind::CLIENT, 77, "allow *"));
-    c.ticks(1);
-    assert!(!c.map().is_blocklisted(&addrs.0[0]));
+    assert!(!c.map().is_blocklisted(&own.0[0]));
     c.restart();
     let admin = c.admin();
     let (_, _, out) = c.command(admin, &json!({ "prefix": "mgr dump", "format": "json" }), "");
     assert_eq!(serde_json::from_str::<Value>(&out).unwrap()["active_clients"], json!([]));
-    assert!(c.map().is_blocklisted(&addrs.0[0]));
+    assert!(c.map().is_blocklisted(&own.0[0]));
     assert_eq!(c.core.state().mgrmap.last_failure_osd_epoch, c.map().epoch);
     let epoch = c.map().epoch;
     c.restart();

@@ -5,7 +5,7 @@ use crate::files::Counted;
 use crate::images::rates::Reported;
 use crate::monitor::{FileSystem, FirstRank, Monitor};
 use auth::CryptoKey;
-use base::{AuthName, EntityAddr, Epoch};
+use base::{AddrVec, AuthName, EntityAddr, Epoch};
 use client::core::mds::RankInfo;
 use cluster::OsdMap;
 use std::cell::Cell;
@@ -31,6 +31,9 @@ impl Monitor for Fake {
     }
     fn identity(&self) -> Option<(AuthName, Option<CryptoKey>)> {
         None
+    }
+    fn names_clients(&self, _: Vec<AddrVec>) -> bool {
+        true
     }
     fn option(&self, _: &str) -> Option<String> {
         None

@@ -76,6 +76,8 @@ pub enum Event {
     /// A module of the manager role stores values in the config-key store, unless it has one of them. The host repeats it
     /// until they are there.
     StoreValues([(&'static str, bytes::Bytes); 2]),
+    /// The addresses of all clients that the manager role has of its own.
+    OwnClients(Vec<base::AddrVec>),
 }
 
 /// An effect for the host to carry out.
@@ -134,6 +136,7 @@ impl MonCore {
             Event::Answer(token, rc, rs, out) => self.job_done(token, rc, rs, out),
             Event::Offer(module, uri) => self.offer(module, uri),
             Event::StoreValues(values) => self.store_values(values),
+            Event::OwnClients(clients) => self.take_own_clients(clients),
         }
     }
 

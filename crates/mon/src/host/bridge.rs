@@ -164,6 +164,17 @@ impl Bridge {
         }
     }
 
+    /// Names the clients of the manager role in the manager map; true once the map names exactly these.
+    pub(super) fn names_clients(&self, mut clients: Vec<AddrVec>) -> bool {
+        clients.sort();
+        clients.dedup();
+        let named = self.core.borrow().state().mgrmap.clients == clients;
+        if !named {
+            self.handle(Event::OwnClients(clients));
+        }
+        named
+    }
+
     /// Stores values that a module made, unless one of them is there.
     pub(super) fn store_values(&self, values: [(&'static str, bytes::Bytes); 2]) {
         self.handle(Event::StoreValues(values));

@@ -309,7 +309,10 @@ async fn serve(
         serving.core.borrow().state().osdmap.epoch
     );
 
-    let images = mgr::host::images::Service::new(Box::new(manager::Seen(Rc::clone(&serving.core))), public);
+    let images = mgr::host::images::Service::new(
+        Box::new(manager::Seen { core: Rc::clone(&serving.core), bridge: Rc::clone(&serving.bridge) }),
+        public,
+    );
     let timer = backup::Timer::from(&o.config)?;
     let care = match &o.etcd {
         Some(etcd) => {

@@ -17,10 +17,10 @@ mod snap;
 mod task;
 
 use crate::monitor::Monitor;
-use base::errno::{EACCES, EAGAIN, EBLOCKLISTED, EINVAL, ENOENT, ETIMEDOUT, Errno};
+use base::errno::{EAGAIN, EBLOCKLISTED, EINVAL, ENOENT, ETIMEDOUT, Errno};
 use base::{EntityAddr, PoolId};
 use bytes::Bytes;
-use client::host::{Client, Options};
+use client::host::{Client, WeakClient};
 use image::{Place, Step, enc};
 use net::OsRandom;
 use reactor::clock;
@@ -88,6 +88,10 @@ pub struct Service {
     pub(super) monitor: Rc<dyn Monitor>,
     mon: EntityAddr,
     client: RefCell<Option<Client>>,
+    /// All clients of the role that may still work.
+    clients: RefCell<Vec<WeakClient>>,
+    /// Held while the client is being made, so that there is one.
+    connecting: tokio::sync::Mutex<()>,
     waiting: RefCell<BTreeMap<u64, Waiting>>,
     current: RefCell<Option<(Task, f64, Rc<Running>)>>,
     completed: RefCell<VecDeque<Ended>>,
@@ -134,6 +138,8 @@ impl Service {
             monitor: Rc::from(monitor),
             mon,
             client: RefCell::default(),
+            clients: RefCell::default(),
+            connecting: tokio::sync::Mutex::default(),
             waiting: RefCell::default(),
             current: RefCell::default(),
             completed: RefCell::default(),
@@ -154,7 +160,8 @@ impl Service {
             return std::future::pending().await;
         }
         tokio::join!(
-            self.run_tasks_by_client(),
+            self.keep_clients(),
+            self.run_tasks(),
             self.run_perf(),
             self.run_files(),
             self.watch_hosts(),
@@ -197,37 +204,6 @@ impl Service {
 
     fn has_rbd_pools(&self) -> bool {
         self.monitor.osdmap().pools.values().any(|p| p.application_metadata.contains_key("rbd"))
-    }
-
-    pub(super) async fn connect(&self) -> Step<Client> {
-        if let Some(c) = self.client.borrow().clone() {
-            return Ok(c);
-        }
-        let c = self.new_client().await?;
-        *self.client.borrow_mut() = Some(c.clone());
-        Ok(c)
-    }
-
-    /// A client of its own, with an id of its own.
-    pub(super) async fn new_client(&self) -> Step<Client> {
-        let (name, key) = self.monitor.identity().ok_or(EACCES)?;
-        let modes = net::modes::Modes::take(|name| self.monitor.option(name)).unwrap_or_else(|e| {
-            tracing::warn!("mgr: {e}; the manager's own connections use the default modes");
-            net::modes::Modes::default()
-        });
-        let fsid = Some(self.monitor.osdmap().fsid);
-        let o = Options { mons: vec![self.mon], name, key, fsid, timeout: Duration::from_secs(10), modes, mds: true };
-        Client::connect(o).await.map_err(|e| {
-            tracing::warn!("mgr: cannot connect a client for the manager role: {e}");
-            ETIMEDOUT
-        })
-    }
-
-    /// Drops the client after EBLOCKLISTED: another client broke its lock, and only a new client can work on.
-    pub(super) fn look_at(&self, e: Errno) {
-        if e == EBLOCKLISTED {
-            *self.client.borrow_mut() = None;
-        }
     }
 
     async fn place(&self, pool: &str, nspace: &str) -> Step<Place> {
@@ -298,12 +274,13 @@ impl Service {
         let running = Rc::new(Running::default());
         let started = seconds();
         *self.current.borrow_mut() = Some((w.task.clone(), started, Rc::clone(&running)));
+        let used = self.current();
         let r = match self.place(&w.task.pool, &w.task.nspace).await {
             Ok(place) => task::run(&place, &mut w.task, &running).await.map(|()| place),
             Err(e) => Err(e),
         };
         if let Err(e) = r {
-            self.look_at(e);
+            self.look_at(used.as_ref(), e);
         }
         let failure = match r {
             Ok(_) => None,

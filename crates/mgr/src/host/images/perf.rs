@@ -109,12 +109,13 @@ impl Service {
             return;
         }
         for (pool, nspace) in missing {
+            let used = self.current();
             match self.names(PoolId(pool), &nspace).await {
                 Ok(names) => {
                     self.perf.borrow_mut().names.insert((pool, nspace), names);
                 }
                 Err(e) => {
-                    self.look_at(e);
+                    self.look_at(used.as_ref(), e);
                     tracing::debug!("mgr: names of images of pool {pool} not read: {}", base::errno::name(e));
                 }
             }

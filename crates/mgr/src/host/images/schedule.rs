@@ -108,16 +108,18 @@ impl Service {
         loop {
             if p.loaded.get().is_none_or(|t| t.elapsed() >= REFRESH) && self.has_rbd_pools() {
                 let _busy = p.busy.lock().await;
+                let used = self.current();
                 if let Err(e) = self.refresh(p).await {
-                    self.look_at(e);
+                    self.look_at(used.as_ref(), e);
                     tracing::debug!(kind = ?p.kind, "mgr: schedules cannot be read yet, will retry: {}", base::errno::name(e));
                 }
             }
             let due = p.queue.borrow_mut().take_due(minute());
             let some = !due.is_empty();
             for t in due {
+                let used = self.current();
                 if let Err(e) = self.execute(p, &t).await {
-                    self.look_at(e);
+                    self.look_at(used.as_ref(), e);
                     tracing::warn!(kind = ?p.kind, pool = t.0, namespace = t.1, image = t.2, "mgr: scheduled work failed: {}", base::errno::name(e));
                 }
             }

@@ -251,7 +251,6 @@ impl Service {
     fn check_mount(&self, fscid: i32, e: Errno) {
         if matches!(e, EBLOCKLISTED | ENOTCONN) {
             self.volumes.mounts.borrow_mut().remove(&fscid);
-            self.look_at(e);
         }
     }
 

@@ -358,7 +358,7 @@ impl Service {
             return Ok(BTreeMap::new());
         }
         let c = self.connect().await.map_err(|e| (e, "the cluster does not answer".to_owned()))?;
-        let mut all = plans(&c, KEYS).await.inspect_err(|(e, _)| self.look_at(*e))?;
+        let mut all = plans(&c, KEYS).await.inspect_err(|(e, _)| self.look_at(Some(&c), *e))?;
         // Afterwards, since a file system may be new.
         let systems = self.monitor.file_systems();
         let gone: Vec<Place> = all.keys().filter(|(id, _)| !systems.iter().any(|(s, _)| s == id)).cloned().collect();

@@ -49,8 +49,6 @@ const ALWAYS_ON: [&str; 10] = [
 const BEACON_GRACE: Duration = Duration::from_secs(30);
 /// Name of the built-in role's clients in the manager map: that of Ceph's module with the same tasks.
 const OWN_CLIENT: &str = "rbd_support";
-/// Most clients of the built-in role in the manager map.
-const MAX_OWN_CLIENTS: usize = 64;
 /// Interval of digests to a separate manager (`mon_mgr_digest_period`).
 const DIGEST_PERIOD: Duration = Duration::from_secs(5);
 
@@ -77,6 +75,8 @@ pub(super) struct MgrWatch {
     services_wait: bool,
     /// Times of the standbys' last beacons, by global id.
     standbys: BTreeMap<u64, Mono>,
+    /// Addresses of the built-in role's clients; `None` until the role tells them.
+    own_clients: Option<Vec<AddrVec>>,
 }
 
 impl MgrWatch {
@@ -461,28 +461,30 @@ impl MonCore {
         }
     }
 
-    /// Records the clients that the built-in role has of its own in the manager map, as Ceph's manager reports its
-    /// own. The next holder of the role blocklists them.
-    fn record_own_clients(&mut self) {
-        let name = self.state.manager_entity();
-        let own = self.state.sessions.values().filter(|s| s.entity.kind == EntityKind::CLIENT && Some(&s.name) == name);
-        let mut clients: Vec<AddrVec> = own.map(|s| s.addrs.clone()).filter(|a| !a.0.is_empty()).collect();
+    /// Takes the addresses of the built-in role's clients, all of them. They come into the manager map with the next
+    /// proposal.
+    pub(super) fn take_own_clients(&mut self, mut clients: Vec<AddrVec>) {
         clients.sort();
         clients.dedup();
-        clients.truncate(MAX_OWN_CLIENTS);
-        if clients != self.pending.mgrmap(&self.state).clients {
-            let m = self.pending.mgrmap_mut(&self.state);
-            m.client_names = vec![OWN_CLIENT.to_owned(); clients.len()];
-            m.clients = clients;
-        }
+        self.mgr_watch.own_clients = Some(clients);
     }
 
-    /// Drops a separate manager that fell silent, and sends digests. Keeps the list of the built-in role's clients.
+    /// Puts the clients of the built-in role into the manager map, as Ceph's manager reports its own. The next holder
+    /// of the role blocklists them.
+    pub(super) fn record_own_clients(&mut self) {
+        let Some(clients) = &self.mgr_watch.own_clients else { return };
+        if self.state.options.external_mgr || *clients == self.pending.mgrmap(&self.state).clients {
+            return;
+        }
+        let clients = clients.clone();
+        let m = self.pending.mgrmap_mut(&self.state);
+        m.client_names = vec![OWN_CLIENT.to_owned(); clients.len()];
+        m.clients = clients;
+    }
+
+    /// Drops a separate manager that fell silent, and sends digests.
     pub(super) fn tick_mgr(&mut self) {
         if !self.state.options.external_mgr {
-            if !self.writer.is_busy() {
-                self.record_own_clients();
-            }
             return;
         }
         let now = self.now.mono;

@@ -93,6 +93,7 @@ impl MonCore {
     /// Handles what waits only for a proposal; true if there are changes.
     fn collect(&mut self) -> bool {
         self.take_used_keys();
+        self.record_own_clients();
         self.judge_refused();
         if self.pending.is_empty() {
             // Without pending changes the waiters' condition already holds.
