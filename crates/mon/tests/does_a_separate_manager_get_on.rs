@@ -9,6 +9,7 @@ use mon::core::session::Peer;
 use mon::state::Role;
 use mon::state::options::MonOptions;
 use serde_json::json;
+use state::StateStore as _;
 use support::*;
 use wire::msg::*;
 use wire::types::{HealthCheck, ModuleInfo, OsdStat, PgMapDigest, PoolStat};
@@ -211,75 +212,6 @@ fn a_separate_manager_stays_out_while_the_built_in_one_is_active() {
     assert_eq!(c.core.state().mgrmap, before, "and a client is no manager");
 }
 
-/// A cluster with the active manager x.
-fn with_manager() -> Cluster {
-    let mut c = Cluster::with(FSID, MonOptions { external_mgr: true, ..MonOptions::default() });
-    let x = manager(&mut c, "x", 71);
-    c.send(x, &beacon("x", 71, false));
-    c.send(x, &beacon("x", 71, true));
-    c.ticks(10);
-    c.send(x, &beacon("x", 71, true));
-    c
-}
-
-fn active(c: &Cluster) -> u64 {
-    c.core.state().mgrmap.active_gid
-}
-
-#[test]
-fn no_manager_is_replaced_for_a_stall_of_the_monitor() {
-    let mut c = with_manager();
-    let y = manager(&mut c, "y", 72);
-    c.send(y, &beacon("y", 72, false));
-    c.pass(Duration::from_secs(60));
-    c.ticks(1);
-    assert_eq!((active(&c), c.core.state().mgrmap.standbys.len()), (71, 1));
-    // The first commit of a new leader takes long, and nobody is heard before.
-    c.restart();
-    c.pass(Duration::from_secs(60));
-    c.ticks(1);
-    let x = manager(&mut c, "x", 71);
-    c.send(x, &beacon("x", 71, true));
-    c.ticks(29);
-    assert_eq!(active(&c), 71);
-    c.ticks(2);
-    assert_eq!(active(&c), 0, "silent since");
-}
-
-/// The beacons of managers that wait to become active, by sessions of earlier instances and later ones.
-#[test]
-fn a_late_beacon_of_an_earlier_manager_ends_no_later_one() {
-    let mut c = Cluster::with(FSID, MonOptions { external_mgr: true, ..MonOptions::default() });
-    let old = manager(&mut c, "x", 70);
-    c.ticks(1);
-    let x = manager(&mut c, "x", 71);
-    c.send(x, &beacon("x", 71, true));
-    c.send(old, &beacon("x", 70, false));
-    assert_eq!(active(&c), 71);
-    // A new leader has not heard the active one yet, which another leader knew.
-    c.restart();
-    c.ticks(1);
-    let old = manager(&mut c, "x", 70);
-    c.send(old, &beacon("x", 70, false));
-    assert_eq!(active(&c), 71);
-    c.ticks(3);
-    let x = manager(&mut c, "x", 71);
-    c.send(x, &beacon("x", 71, true));
-    c.ticks(10);
-    c.send(old, &beacon("x", 70, false));
-    assert_eq!(active(&c), 71, "heard by a younger session");
-    c.ticks(1);
-    let new = manager(&mut c, "x", 73);
-    c.send(new, &beacon("x", 73, false));
-    assert_eq!(active(&c), 73, "it was started anew");
-    // If the active one is not heard by the new leader, it is gone.
-    c.restart();
-    c.ticks(9);
-    let new = manager(&mut c, "x", 74);
-    c.send(new, &beacon("x", 74, false));
-    assert_eq!(active(&c), 74);
-}
-
 #[test]
 fn a_dropped_manager_is_kept_from_the_osds() {
     let options = MonOptions { external_mgr: true, mgr_blocklist: Duration::from_secs(600), ..MonOptions::default() };
@@ -321,13 +253,255 @@ fn a_dropped_manager_is_kept_from_the_osds() {
     }
     c.ticks(20);
     c.send(x, &works(73));
-    c.ticks(15);
+    c.ticks(16);
     assert!(c.core.state().mgrmap.standbys.is_empty());
     assert!(c.core.state().mgrmap.available);
     // It falls silent.
-    c.ticks(31);
+    c.ticks(32);
     assert!(is_out(&c, 73) && c.core.state().mgrmap.active_gid == 0);
     c.pass(Duration::from_secs(601));
     c.ticks(2);
     assert!(!is_out(&c, 73), "for a time");
+}
+
+fn separate() -> Cluster {
+    Cluster::with(FSID, MonOptions { external_mgr: true, ..MonOptions::default() })
+}
+
+/// A cluster with manager `x`, which is active with global id 71, and its session.
+fn with_active() -> (Cluster, u64) {
+    let mut c = separate();
+    let x = manager(&mut c, "x", 71);
+    c.send(x, &beacon("x", 71, false));
+    c.send(x, &beacon("x", 71, true));
+    assert!(c.core.state().mgrmap.available);
+    (c, x)
+}
+
+fn active(c: &Cluster) -> u64 {
+    c.core.state().mgrmap.active_gid
+}
+
+#[test]
+fn a_fenced_manager_is_told_to_start_anew() {
+    let (mut c, x) = with_active();
+    c.ticks(32);
+    assert_eq!(active(&c), 0);
+    assert!(c.map().is_blocklisted(&addr(6900, 71).0[0]));
+    c.out.clear();
+    c.send(x, &beacon("x", 71, true));
+    assert_eq!(active(&c), 0, "the OSDs refuse its clients");
+    assert_eq!(c.take::<MMgrMap>(x)[0].map.active_gid, 0);
+}
+
+#[test]
+fn a_stall_of_the_monitor_ends_no_manager() {
+    let (mut c, x) = with_active();
+    let y = manager(&mut c, "y", 72);
+    c.send(y, &beacon("y", 72, false));
+    c.ticks(2);
+    c.pass(Duration::from_secs(60));
+    c.ticks(1);
+    assert_eq!(active(&c), 71);
+    assert!(c.core.state().mgrmap.standbys.contains_key(&72));
+    c.send(x, &beacon("x", 71, true));
+    c.ticks(30);
+    assert_eq!(active(&c), 71, "the grace is whole");
+    c.ticks(2);
+    assert_eq!(active(&c), 0);
+    assert!(c.core.state().mgrmap.standbys.is_empty());
+}
+
+#[test]
+fn a_new_leader_gives_managers_the_whole_grace() {
+    let (mut c, _) = with_active();
+    // The first commit of a new leader takes long, and nobody is heard before.
+    c.restart();
+    c.pass(Duration::from_secs(60));
+    c.ticks(1);
+    let x = manager(&mut c, "x", 71);
+    c.send(x, &beacon("x", 71, true));
+    c.ticks(29);
+    assert_eq!(active(&c), 71);
+    c.ticks(2);
+    assert_eq!(active(&c), 0, "silent since");
+}
+
+/// The beacons of managers that wait to become active, by sessions of earlier instances and later ones.
+#[test]
+fn a_late_beacon_of_an_earlier_manager_ends_no_later_one() {
+    let mut c = Cluster::with(FSID, MonOptions { external_mgr: true, ..MonOptions::default() });
+    let old = manager(&mut c, "x", 70);
+    c.ticks(1);
+    let x = manager(&mut c, "x", 71);
+    c.send(x, &beacon("x", 71, false));
+    c.send(old, &beacon("x", 70, false));
+    assert_eq!(active(&c), 71);
+    // A new leader has not heard the active one yet, which another leader knew.
+    c.restart();
+    c.ticks(1);
+    let old = manager(&mut c, "x", 70);
+    c.send(old, &beacon("x", 70, false));
+    assert_eq!(active(&c), 71);
+    c.ticks(3);
+    let x = manager(&mut c, "x", 71);
+    c.send(x, &beacon("x", 71, true));
+    c.ticks(10);
+    c.send(old, &beacon("x", 70, false));
+    assert_eq!(active(&c), 71, "heard by a younger session");
+    c.ticks(1);
+    let new = manager(&mut c, "x", 73);
+    c.send(new, &beacon("x", 73, false));
+    assert_eq!(active(&c), 73, "it was started anew");
+    // If the active one is not heard by the new leader, it is gone.
+    c.restart();
+    c.ticks(9);
+    let new = manager(&mut c, "x", 74);
+    c.send(new, &beacon("x", 74, false));
+    assert_eq!(active(&c), 74);
+}
+
+#[test]
+fn a_change_in_flight_outlives_the_end_of_a_standby() {
+    let (mut c, x) = with_active();
+    let admin = c.admin();
+    let y = manager(&mut c, "y", 72);
+    c.send(y, &beacon("y", 72, false));
+    c.ticks(25);
+    c.send(x, &beacon("x", 71, true));
+    c.held = Some(Vec::new());
+    c.ok_later(admin, &json!({ "prefix": "mgr module enable", "module": "mine", "force": "--force" }));
+    c.ticks(10);
+    for r in c.held.take().unwrap() {
+        c.store.submit(r);
+    }
+    c.pump();
+    c.ticks(1);
+    let m = &c.core.state().mgrmap;
+    assert!(m.standbys.is_empty(), "silent for 36 seconds");
+    assert_eq!(m.modules, ["mine"]);
+}
+
+#[test]
+fn the_end_of_a_manager_is_proposed_until_it_is_durable() {
+    let (mut c, _) = with_active();
+    c.failing = true;
+    c.ticks(35);
+    assert_eq!(active(&c), 71);
+    c.failing = false;
+    c.ticks(1);
+    assert_eq!(active(&c), 0);
+    assert!(c.map().is_blocklisted(&addr(6900, 71).0[0]));
+}
+
+#[test]
+fn a_late_beacon_of_an_earlier_instance_ends_no_younger_one() {
+    let mut c = separate();
+    let early = manager(&mut c, "x", 71);
+    c.pass(Duration::from_secs(1));
+    let x = manager(&mut c, "x", 72);
+    c.send(x, &beacon("x", 72, false));
+    c.send(early, &beacon("x", 71, false));
+    assert_eq!(active(&c), 72);
+    c.send(x, &beacon("x", 72, true));
+    assert!(c.core.state().mgrmap.available);
+    // The same for standbys.
+    let early = manager(&mut c, "y", 81);
+    c.pass(Duration::from_secs(1));
+    let y = manager(&mut c, "y", 82);
+    c.send(y, &beacon("y", 82, false));
+    c.send(early, &beacon("y", 81, false));
+    assert_eq!(c.core.state().mgrmap.standbys.keys().copied().collect::<Vec<_>>(), [82]);
+    // A manager that the monitor hears no more gives its place up.
+    c.ticks(32);
+    c.send(early, &beacon("y", 81, false));
+    assert_eq!(active(&c), 81);
+}
+
+#[test]
+fn a_manager_has_only_its_own_addresses_blocklisted() {
+    let host = |ip: [u8; 4], nonce| base::EntityAddr::msgr2(std::net::SocketAddr::from((ip, 0)), nonce);
+    let (own, of_host, elsewhere) = (host([127, 0, 0, 1], 5), host([127, 0, 0, 1], 0), host([10, 9, 9, 9], 6));
+    for (caps, may) in [("allow service mgr rwx", false), ("allow profile mgr", true)] {
+        let mut c = separate();
+        let admin = c.admin();
+        let principal = who(EntityKind::MGR, "mgr.x", 71, caps);
+        let entity = EntityName::new(EntityKind::MGR, 71);
+        let (addrs, features) = (AddrVec::default(), Features::PACIFIC);
+        let x = c.open(Peer { principal, entity, addrs, features, role: Role::Mon });
+        c.send(x, &beacon("x", 71, false));
+        let clients: Vec<AddrVec> = [own, of_host, elsewhere].map(|a| AddrVec(vec![a])).into();
+        let client_names = clients.iter().map(|_| "volumes".to_owned()).collect();
+        c.send(x, &MMgrBeacon { clients, client_names, ..beacon("x", 71, true) });
+        // A server at another host.
+        c.send(x, &MMgrBeacon { server_addrs: AddrVec(vec![elsewhere]), ..beacon("x", 71, true) });
+        let named = c.core.state().mgrmap.active_addrs.0.contains(&elsewhere);
+        assert_eq!(named, may, "{caps}");
+        let clients: Vec<AddrVec> = [own, of_host, elsewhere].map(|a| AddrVec(vec![a])).into();
+        c.send(x, &MMgrBeacon { clients, ..beacon("x", 71, true) });
+        c.ok(admin, &json!({ "prefix": "mgr fail" }));
+        assert!(c.map().is_blocklisted(&own));
+        assert_eq!(c.map().is_blocklisted(&elsewhere), may, "{caps}");
+        assert!(!c.map().is_blocklisted(&host([127, 0, 0, 1], 77)), "another process of its host");
+    }
+}
+
+#[test]
+fn a_manager_names_a_bounded_number_of_clients() {
+    let (mut c, x) = with_active();
+    let clients = (0..2000).map(|n| addr(0, n + 1)).collect();
+    c.send(x, &MMgrBeacon { clients, ..beacon("x", 71, true) });
+    assert!(c.core.state().mgrmap.clients.len() == 1024);
+}
+
+#[test]
+fn facts_that_a_manager_told_end_with_it() {
+    let (mut c, x) = with_active();
+    let admin = c.admin();
+    let tell = |c: &mut Cluster, x: u64, gid: u64| {
+        let mut m = MMonMgrReport { gid, ..MMonMgrReport::default() };
+        m.data = PgMapDigest::default().to_bytes(Features::PACIFIC);
+        let check = HealthCheck { severity: 1, summary: "its alert".into(), ..HealthCheck::default() };
+        m.health_checks.checks.insert("MINE".into(), check);
+        c.send(x, &m);
+    };
+    let is_told =
+        |c: &mut Cluster| c.ok(admin, &json!({ "prefix": "health", "detail": "detail" })).contains("its alert");
+    tell(&mut c, x, 71);
+    assert!(is_told(&mut c));
+    c.ok(admin, &json!({ "prefix": "mgr fail" }));
+    assert!(!is_told(&mut c), "it failed by command");
+    let x = manager(&mut c, "x", 72);
+    c.send(x, &beacon("x", 72, false));
+    tell(&mut c, x, 72);
+    assert!(is_told(&mut c));
+    c.pass(Duration::from_secs(1));
+    let x = manager(&mut c, "x", 73);
+    c.send(x, &beacon("x", 73, false));
+    assert_eq!(active(&c), 73);
+    assert!(!is_told(&mut c), "it started anew");
+    tell(&mut c, x, 73);
+    c.ticks(32);
+    assert!(!is_told(&mut c), "it fell silent");
+}
+
+#[test]
+fn the_built_in_role_keeps_the_separate_manager_from_the_osds() {
+    let (mut c, x) = with_active();
+    let services = [("dashboard".to_owned(), "https://10.0.0.1:8443/".to_owned())].into();
+    c.send(x, &MMgrBeacon { services, clients: vec![addr(0, 1071)], ..beacon("x", 71, true) });
+    assert!(!c.core.state().mgrmap.services.is_empty());
+    c.options.external_mgr = false;
+    c.restart();
+    let m = &c.core.state().mgrmap;
+    assert_eq!(m.active_name, "a");
+    assert!(m.services.is_empty() && m.clients.is_empty());
+    assert_eq!(m.last_failure_osd_epoch, c.map().epoch);
+    assert!(c.map().is_blocklisted(&addr(0, 1071).0[0]));
+    assert!(c.map().is_blocklisted(&addr(6900, 71).0[0]));
+    // Its own address is no client of the OSDs, and may be the same after a restart.
+    let (own, epoch) = (m.active_addrs.0[0], c.map().epoch);
+    c.restart();
+    assert!(!c.map().is_blocklisted(&own));
+    assert_eq!(c.map().epoch, epoch);
 }

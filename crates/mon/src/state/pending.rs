@@ -148,10 +148,11 @@ impl Pending {
         })
     }
 
-    /// Blocklists addresses at the OSDs until a time, and returns the OSD map epoch from which this holds.
+    /// Blocklists addresses at the OSDs until a time, and returns the OSD map epoch from which this holds. An address
+    /// without port and nonce is left out, because it would name all processes of its host.
     pub(crate) fn fence(&mut self, state: &ClusterState, addrs: &AddrVec, until: Utime) -> Epoch {
         let inc = self.inc_mut(state);
-        for a in addrs.0.iter().filter(|a| a.sock.is_some()) {
+        for a in addrs.0.iter().filter(|a| a.sock.is_some_and(|s| s.port() != 0 || a.nonce != 0)) {
             let key = AddrKey(EntityAddr { kind: AddrKind::ANY, ..*a });
             inc.old_blocklist.retain(|k| *k != key);
             inc.new_blocklist.insert(key, until);
@@ -159,8 +160,8 @@ impl Pending {
         inc.epoch
     }
 
-    /// Ends the role of the active manager. Its addresses and those of its clients are blocklisted, so that what it
-    /// still does cannot reach the OSDs beside its successor. The caller says who is active next.
+    /// Ends the role of the active manager; the map has none afterwards. Its addresses and those of its clients are
+    /// blocklisted, so that what it still does cannot reach the OSDs beside its successor.
     pub(crate) fn end_manager(&mut self, state: &ClusterState, now: Utime) {
         self.end_clients(state, now);
         let addrs = self.mgrmap(state).active_addrs.clone();

@@ -57,16 +57,14 @@ impl SeparateMgr {
         self.checks.clone_from(checks);
     }
 
-    /// Another manager becomes the active one. It tells its commands once it is available.
-    pub(crate) fn begins(&mut self) {
+    /// The active manager has changed, and tells its commands once it is available; or none is there any more.
+    pub(crate) fn changed(&mut self, is_there: bool) {
         self.is_to_be_asked = false;
-        self.commands.clear();
-    }
-
-    /// The active manager is gone.
-    pub(crate) fn is_gone(&mut self) {
         self.checks.clear();
         self.commands.clear();
+        if !is_there {
+            self.metadata.clear();
+        }
     }
 
     /// True once after the start, if the manager that was active before has not told its commands to this process.

@@ -14,7 +14,7 @@ use super::{Cmd, CommandOutcome, Ctx, Res, cmd, committed, done, flag as cf, inv
 use crate::json::J;
 use crate::obj;
 use crate::state::ClusterState;
-use crate::state::modules::{CONSOLE, METRICS};
+use crate::state::modules::{ALWAYS_ON_BUILT_IN, CONSOLE, METRICS, MODULES_RELEASES};
 use base::errno;
 use wire::types::{ModuleInfo, ModuleOption};
 
@@ -30,8 +30,6 @@ pub(super) const COMMANDS: &[Cmd] = &[
     cmd("service dump", "service", "r", cf::MGR, service_dump, "show the service map"),
     cmd("service status", "service", "r", cf::MGR, service_status, "show the state of services"),
 ];
-
-const PACIFIC: u32 = 16;
 
 fn option_tree(o: &ModuleOption) -> J {
     let kinds = ["uint", "int", "str", "float", "bool", "addr", "addrvec", "uuid", "size", "secs", "millisecs"];
@@ -64,9 +62,9 @@ fn services_tree(c: &Ctx<'_>) -> J {
 /// Modules that the active manager always runs.
 fn always_on(c: &Ctx<'_>) -> Vec<String> {
     if !c.state.options.external_mgr {
-        return ALWAYS_ON.iter().map(|n| (*n).to_owned()).collect();
+        return ALWAYS_ON_BUILT_IN.iter().map(|n| (*n).to_owned()).collect();
     }
-    c.state.mgrmap.always_on_modules.get(&PACIFIC).cloned().unwrap_or_default()
+    c.state.mgrmap.always_on_modules.get(MODULES_RELEASES.start()).cloned().unwrap_or_default()
 }
 
 fn dump(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
@@ -156,9 +154,6 @@ fn fail(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     committed("")
 }
 
-/// Modules that Ceph's manager always runs and whose work the built-in manager does.
-const ALWAYS_ON: [&str; 8] =
-    ["balancer", "crash", "devicehealth", "pg_autoscaler", "progress", "rbd_support", "status", "volumes"];
 /// Modules that Ceph's manager runs when they are enabled and whose work the built-in manager always does. Programs
 /// look for them: `cephfs-top` for `stats`.
 const ENABLED: [&str; 3] = ["iostat", "snap_schedule", "stats"];
@@ -243,7 +238,7 @@ pub(super) fn modules_without_manager(state: &ClusterState) -> Vec<&str> {
     if state.options.external_mgr {
         return Vec::new();
     }
-    let has = |n: &str| ALWAYS_ON.contains(&n) || ENABLED.contains(&n) || BUILT_IN.contains(&n);
+    let has = |n: &str| ALWAYS_ON_BUILT_IN.contains(&n) || ENABLED.contains(&n) || BUILT_IN.contains(&n);
     state.mgrmap.modules.iter().map(String::as_str).filter(|n| !has(n)).collect()
 }
 

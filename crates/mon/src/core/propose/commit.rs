@@ -183,7 +183,11 @@ impl MonCore {
         let (monmap_changed, mgr_changed) = (d.changes.monmap.is_some(), d.changes.mgrmap.is_some());
         let (log, kv) = (d.log.clone(), d.changes.kv.clone());
         let (service_keys, global_id_end) = (d.changes.service_keys.clone(), d.changes.global_id_end);
+        let manager = self.state.mgrmap.active_gid;
         let replaced = self.state.commit(d, took, self.now);
+        if self.state.mgrmap.active_gid != manager {
+            self.active_mgr_changed();
+        }
         for pg in replaced.created {
             self.no_longer_creating(pg);
         }

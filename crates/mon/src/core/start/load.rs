@@ -284,8 +284,13 @@ impl MonCore {
             let name = self.state.mon_name.clone();
             // A number that no client has, because it is below the first batch.
             let gid = crate::core::session::global_id::FIRST - 1;
-            // What the role's former holder still does must not reach the OSDs beside this one.
-            self.pending.end_clients(&self.state, now.wall);
+            // What the role's former holder still does must not reach the OSDs beside this one. A built-in role reaches
+            // them only by its clients; its address may be that of this process.
+            if [0, gid].contains(&self.state.mgrmap.active_gid) {
+                self.pending.end_clients(&self.state, now.wall);
+            } else {
+                self.pending.end_manager(&self.state, now.wall);
+            }
             let m = self.pending.mgrmap_mut(&self.state);
             m.active_addrs = addrs;
             m.active_gid = gid;
@@ -294,6 +299,7 @@ impl MonCore {
             m.active_change = now.wall;
             m.active_mgr_features = Features::PACIFIC.0;
             m.standbys.clear();
+            m.services.clear();
         }
         if !self.state.options.external_mgr {
             return;

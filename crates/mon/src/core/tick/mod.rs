@@ -92,7 +92,7 @@ impl MonCore {
         if self.ticks.is_nth(SAMPLE_SECONDS) {
             self.state.mgr_mut().stats.tick(self.now);
         }
-        self.tick_mgr();
+        self.tick_mgr_digest();
         self.tick_services();
         self.tick_postponed_maps();
         self.tick_attempt();
@@ -107,6 +107,7 @@ impl MonCore {
             self.check_failure(osd);
         }
         self.tick_cuts();
+        self.tick_silent_mgrs();
         self.tick_beacons();
         self.tick_down_out();
         self.tick_blocklist();
