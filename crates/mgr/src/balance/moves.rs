@@ -24,7 +24,7 @@ type Items = Vec<(OsdId, OsdId)>;
 /// The bounds of a plan.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
-    /// The number of PG shards by which an OSD may be off its target (`upmap_max_deviation`), within [`TOLERANCE`].
+    /// The number of PG shards by which an OSD may be off its target (`upmap_max_deviation`), within a tenth of one.
     pub deviation: f64,
     /// Most moves (`upmap_max_optimizations`).
     pub moves: usize,
