@@ -169,3 +169,15 @@ fn a_removed_object_needs_one_shard_that_knows_of_it() {
     c.heal();
     finish(&mut c);
 }
+
+/// What an OSD that is to be filled has is not counted on: nobody need repair it where it is unreadable.
+#[test]
+fn an_unreadable_object_on_a_shard_that_is_to_be_filled_is_not_told_of() {
+    let mut c = on_unfilled_shards(74);
+    c.damage(2, LACKED);
+    c.crash(4);
+    c.run(25_000);
+    may_recover(&mut c);
+    let lacks = |c: &Cluster| c.osds[2].pg.as_ref().unwrap().missing();
+    assert_eq!((c.primary().unwrap().missing(), lacks(&c)), (1, 0), "{}", c.describe(2));
+}

@@ -360,22 +360,16 @@ impl Pg {
     /// version in the head; what trims a clone may be done again.
     fn is_left_at(&self, tag: Tag, head: &HObject, need: Eversion, store: &mut dyn ObjectStore) -> Step<bool> {
         let cid = self.env.cid();
-        let size_of = |store: &mut dyn ObjectStore, h: HObject| match store.stat(tag, cid, &Oid::new(h)) {
-            Err(ReadError::NoObject) => Ok(None),
-            r => r.map(|s| Some(s.size)),
-        };
-        let Some(size) = size_of(store, head.clone())? else { return Ok(false) };
-        let mut attr = |name| store.attr(tag, cid, &Oid::new(head.clone()), name);
-        let info = attr(OI_ATTR)?.and_then(|a| ObjectInfo::from_attr(&a).ok());
-        // A removal or a push that was cut off may have left a part.
-        if info.is_none_or(|i| i.version != need || i.size != size) {
+        let Some(version) = whole_version(tag, cid, head, store)? else { return Ok(false) };
+        if version != need {
             return Ok(false);
         }
-        let Ok(snaps) = attr(SS_ATTR)?.map_or(Ok(SnapSet::default()), |a| SnapSet::from_attr(&a)) else {
+        let snaps = store.attr(tag, cid, &Oid::new(head.clone()), SS_ATTR)?;
+        let Ok(snaps) = snaps.map_or(Ok(SnapSet::default()), |a| SnapSet::from_attr(&a)) else {
             return Ok(false);
         };
         for clone in &snaps.clones {
-            if size_of(store, head.at_snap(SnapId(clone.id)))?.is_none() {
+            if whole_version(tag, cid, &head.at_snap(SnapId(clone.id)), store)?.is_none() {
                 return Ok(false);
             }
         }
@@ -407,6 +401,17 @@ impl Pg {
         let hopeless = self.recovery.damage.hopeless.iter().filter(|_| self.is_coded());
         self.recovery.unfound.iter().chain(hopeless).map(|h| (h.clone(), self.version_wanted(h))).collect()
     }
+}
+
+/// The version of a head or clone; `None` if it is absent, or if a removal or a push that was cut off has left a part.
+fn whole_version(tag: Tag, cid: Cid, h: &HObject, store: &mut dyn ObjectStore) -> Step<Option<Eversion>> {
+    let oid = Oid::new(h.clone());
+    let size = match store.stat(tag, cid, &oid) {
+        Err(ReadError::NoObject) => return Ok(None),
+        r => r?.size,
+    };
+    let info = store.attr(tag, cid, &oid, OI_ATTR)?.and_then(|a| ObjectInfo::from_attr(&a).ok());
+    Ok(info.filter(|i| i.size == size).map(|i| i.version))
 }
 
 /// The changes of one part of a push.
@@ -546,5 +551,48 @@ fn least_frame(op: &Op) -> usize {
         Op::SetAttrs { attrs: all, .. } | Op::OmapSet { entries: all, .. } => largest(all),
         Op::OmapSetHeader { header, .. } => header.len(),
         _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::{Epoch, PgId, PoolId};
+    use store::Transaction;
+    use store::mem::MemStore;
+
+    /// What a removal leaves of a head or clone is no copy of it: a step cuts the data, or takes the info away.
+    #[test]
+    fn a_part_of_an_object_has_no_version() {
+        let head = HObject { pool: PoolId(3), oid: "a".into(), ..HObject::min() }.head();
+        let clone = head.at_snap(SnapId(4));
+        let cid = Cid::Pg(PgId { pool: PoolId(3), seed: 0 }.into());
+        let version = Eversion { epoch: Epoch(2), version: 7 };
+        let oi = ObjectInfo { version, size: 10, ..ObjectInfo::default() };
+        let mut store = MemStore::new();
+        let run = |store: &mut MemStore, ops| {
+            store.submit(Tag(1), Transaction { ops });
+            while store.poll_event().is_some() {}
+        };
+        run(&mut store, vec![Op::MakeCollection { cid, bits: 0 }]);
+        for h in [&head, &clone] {
+            let oid = Oid::new(h.clone());
+            assert_eq!(whole_version(Tag(2), cid, h, &mut store).unwrap(), None, "absent");
+            let data = Bytes::from_static(b"0123456789");
+            let attrs = vec![(Bytes::from_static(OI_ATTR), oi.to_attr())];
+            let write = Op::Write { cid, oid: oid.clone(), off: 0, data, sums: None };
+            run(&mut store, vec![write, Op::SetAttrs { cid, oid: oid.clone(), attrs: attrs.clone() }]);
+            assert_eq!(whole_version(Tag(2), cid, h, &mut store).unwrap(), Some(version));
+            run(&mut store, vec![Op::Truncate { cid, oid: oid.clone(), size: 4 }]);
+            assert_eq!(whole_version(Tag(2), cid, h, &mut store).unwrap(), None, "cut");
+            run(
+                &mut store,
+                vec![
+                    Op::Truncate { cid, oid: oid.clone(), size: 10 },
+                    Op::RmAttr { cid, oid, name: Bytes::from_static(OI_ATTR) },
+                ],
+            );
+            assert_eq!(whole_version(Tag(2), cid, h, &mut store).unwrap(), None, "without its info");
+        }
     }
 }

@@ -238,7 +238,9 @@ impl Pg {
         if self.can_heal(head) {
             return self.lose(head, turn);
         }
-        if *self.life.state() != State::ReplicaActive || self.recovery.missing.contains_key(head) {
+        // An object that backfill has not filled yet counts as absent anyway.
+        let filled = *head <= self.journal.info().last_backfill;
+        if *self.life.state() != State::ReplicaActive || !filled || self.recovery.missing.contains_key(head) {
             return;
         }
         tracing::error!(pg = %self.env.spg(), object = %head, "object is unreadable here; asking the primary for it");
