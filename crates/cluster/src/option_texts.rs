@@ -105,6 +105,7 @@ pub(crate) const TEXTS: &[(&str, &str)] = &[
     ("debug_osd", "detail of the log about the OSD and its PGs"),
     ("mds_beacon_grace", "seconds without a beacon after which a metadata server is replaced"),
     ("mds_beacon_interval", "seconds between two beacons of a metadata server"),
+    ("mgr_initial_modules", "modules that the first manager of Ceph in a cluster enables"),
     ("mgr_stats_period", "seconds between two reports to the manager"),
     ("mon_allow_pool_delete", "let pools be removed"),
     ("mon_allow_pool_size_one", "let pools keep a single copy"),
