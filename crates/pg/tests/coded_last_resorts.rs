@@ -170,7 +170,7 @@ fn a_removed_object_needs_one_shard_that_knows_of_it() {
     finish(&mut c);
 }
 
-/// What an OSD that is to be filled has is not counted on: nobody need repair it where it is unreadable.
+/// Copies that are to be filled are not counted on, so nobody need repair them.
 #[test]
 fn an_unreadable_object_on_a_shard_that_is_to_be_filled_is_not_told_of() {
     let mut c = on_unfilled_shards(74);

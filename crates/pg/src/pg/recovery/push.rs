@@ -561,7 +561,7 @@ mod tests {
     use store::Transaction;
     use store::mem::MemStore;
 
-    /// What a removal leaves of a head or clone is no copy of it: a step cuts the data, or takes the info away.
+    /// A removal cuts the data of a head or clone, or takes its info away.
     #[test]
     fn a_part_of_an_object_has_no_version() {
         let head = HObject { pool: PoolId(3), oid: "a".into(), ..HObject::min() }.head();
