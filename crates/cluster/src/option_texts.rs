@@ -116,7 +116,7 @@ pub(crate) const TEXTS: &[(&str, &str)] = &[
     ("mon_max_pg_per_osd", "most PGs per OSD; a pool that would exceed it is refused"),
     ("mon_max_pool_pg_num", "most PGs a pool may have"),
     ("mon_mds_blocklist_interval", "seconds for which a failed metadata server stays on the blocklist"),
-    ("mon_mgr_blocklist_interval", "seconds for which the clients of a manager that lost its role are blocklisted"),
+    ("mon_mgr_blocklist_interval", "seconds for which a manager that lost its role is blocklisted, and its clients"),
     ("mon_min_osdmap_epochs", "fewest epochs of the OSD map that are kept"),
     ("mon_osd_adjust_heartbeat_grace", "wait longer for OSDs that were reported by mistake before"),
     ("mon_osd_blocklist_default_expire", "seconds until a blocklist entry ends by itself"),

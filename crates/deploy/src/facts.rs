@@ -266,7 +266,7 @@ impl Facts {
         }
     }
 
-    /// The same, to be changed.
+    /// Facts of a host that answers, to be changed.
     pub(crate) fn host_mut(&mut self, name: &str) -> Option<&mut HostFacts> {
         match self.hosts.get_mut(name)? {
             Reach::Answers(h) => Some(h),

@@ -140,7 +140,7 @@ impl Manager {
         &self.rehearsal
     }
 
-    /// The same, to take the claim.
+    /// The program that carries out a rehearsed change, to take or leave the claim.
     pub fn rehearsal_mut(&mut self) -> &mut Claim {
         &mut self.rehearsal
     }

@@ -157,7 +157,7 @@ pub struct MonOptions {
     pub slow_ping_ratio: f64,
     /// `mon_osd_blocklist_default_expire`.
     pub blocklist_expire: Duration,
-    /// `mon_mgr_blocklist_interval`: time for which the clients of a manager that lost the role are blocklisted.
+    /// `mon_mgr_blocklist_interval`: time for which a manager that lost the role is blocklisted, and its clients.
     pub mgr_blocklist: Duration,
     /// Options for the supervision of MDS daemons.
     pub mds: MdsOptions,

@@ -1,9 +1,10 @@
 //! The time at which a relayed session opened, by the leader's clock.
 //!
-//! The monotonic clocks of two monitors begin anywhere, and a link may hold a message up for seconds. So an opening
-//! carries the time of the session and its own, both by the clock of its front monitor. A message cannot arrive before
-//! it is sent: the least difference between arrival and sending is that of the clocks, and the shortest way of a
-//! message. Answers to the comparison of wall clocks are messages of that kind, too: there is one in each window.
+//! The monotonic clocks of two monitors begin anywhere, and a link may hold a message up for seconds. So the message
+//! that opens a relayed session carries two times by the front monitor's clock: when the session opened, and when the
+//! message was sent. A message arrives after it was sent. So the least difference between arrival and sending is the
+//! difference of the clocks plus the shortest delay of a message. Answers to the comparison of wall clocks carry the time
+//! of sending, too, so there is at least one difference in each window.
 //!
 //! Tests: `src/core/relay/tests/ages.rs`, and `mon/tests/do_file_systems_survive_their_daemons.rs`.
 
@@ -11,7 +12,8 @@ use std::time::Duration;
 
 use base::Mono;
 
-/// Time for which a difference counts, once or twice. Clocks of two machines run apart by far less than a second in it.
+/// Length of a window. A difference counts until the window after its own ends; in that time the clocks of two machines
+/// run apart by far less than a second.
 const WINDOW: Duration = Duration::from_secs(600);
 
 /// A front monitor's monotonic clock, as the leader knows it.

@@ -34,7 +34,8 @@ pub enum FrontEffect {
     Clock(u64),
 }
 
-struct Waiting {
+/// A session that this monitor relays to the leader, or that waits for one.
+struct Relayed {
     /// Time at which the session opened.
     since: Mono,
     peer: Box<Peer>,
@@ -53,7 +54,7 @@ struct Up {
 /// The client sessions of a front monitor.
 #[derive(Default)]
 pub struct Front {
-    sessions: BTreeMap<ConnKey, Waiting>,
+    sessions: BTreeMap<ConnKey, Relayed>,
     up: Option<Up>,
     waiting_bytes: usize,
     /// True while a request for ids is unanswered.
@@ -124,7 +125,7 @@ impl Front {
 
     /// Opens a session for a client that authenticated.
     pub fn open(&mut self, conn: ConnKey, peer: Peer, now: Mono) {
-        self.sessions.insert(conn, Waiting { since: now, peer: Box::new(peer), open: false, messages: Vec::new() });
+        self.sessions.insert(conn, Relayed { since: now, peer: Box::new(peer), open: false, messages: Vec::new() });
         if self.up.is_some() {
             self.pass_on(conn, now);
         }
@@ -195,7 +196,7 @@ impl Front {
         if std::mem::take(&mut self.ask_later) {
             self.asked = false;
         }
-        let due = |s: &Waiting| !s.open && now.since(s.since) > patience;
+        let due = |s: &Relayed| !s.open && now.since(s.since) > patience;
         let all: Vec<ConnKey> = self.sessions.iter().filter(|(_, s)| due(s)).map(|(c, _)| *c).collect();
         for c in all {
             self.close_client(c, "no leader of the monitors can be reached");

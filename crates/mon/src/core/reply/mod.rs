@@ -50,7 +50,7 @@ impl Answers {
         &self.listings
     }
 
-    /// The same, to go on with them.
+    /// Commands whose output is made in pieces, to go on with them.
     pub(super) fn listings_mut(&mut self) -> &mut Listings {
         &mut self.listings
     }
