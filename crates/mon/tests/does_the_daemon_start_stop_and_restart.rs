@@ -1,27 +1,15 @@
 //! Does the whole daemon start in a new directory, answer on its admin socket, stop, and find its state again?
 
+mod daemon;
+
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::channel;
 
-use base::id::Uuid;
-use base::{AddrVec, EntityAddr};
-use mon::host::mkfs::{MkfsOptions, mkfs};
+use daemon::{TempDir, free_port, fsid, new_cluster};
+use mon::host::mkfs::mkfs;
 use mon::host::{MonError, MonRunOptions, run};
-
-struct TempDir(PathBuf);
-
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-fn free_port() -> SocketAddr {
-    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap()
-}
 
 fn ask(path: &Path, request: &str) -> serde_json::Value {
     let mut s = UnixStream::connect(path).unwrap();
@@ -58,20 +46,9 @@ fn with_daemon(o: &MonRunOptions, f: impl FnOnce()) -> Result<(), MonError> {
 
 #[test]
 fn the_daemon_serves_its_state_across_restarts() {
-    let dir = TempDir(std::env::temp_dir().join(format!("belemnite-mon-{}", std::process::id())));
+    let dir = TempDir::new("mon");
     let data_dir = dir.0.join("mon.a");
-    let fsid = Uuid::from_random([9; 16]);
-    let addr = free_port();
-    let options = MkfsOptions {
-        fsid,
-        mon_name: "a".into(),
-        mon_addrs: AddrVec(vec![EntityAddr::msgr2(addr, 0)]),
-        others: Vec::new(),
-        etcd: None,
-        data_dir: data_dir.clone(),
-        keyring: auth::Keyring::new(),
-        failure_domain: 1,
-    };
+    let options = new_cluster(free_port(), &data_dir);
     let entities = mkfs(&options).unwrap();
     assert!(entities.keys().any(|n| n.to_string() == "client.admin"));
     assert!(matches!(mkfs(&options), Err(MonError::Exists(_))), "a cluster is not overwritten");
@@ -102,7 +79,7 @@ fn the_daemon_serves_its_state_across_restarts() {
             assert!((1..=1 + round).contains(&epoch), "epoch {epoch} in round {round}");
             commits += perf["paxos"]["commit"].as_u64().unwrap();
             let status = ask(&socket, r#"{"prefix": "mon_status"}"#);
-            assert_eq!(status["monmap"]["fsid"], fsid.to_string());
+            assert_eq!(status["monmap"]["fsid"], fsid().to_string());
             assert_eq!(ask(&socket, r#"{"prefix": "dump_historic_ops"}"#)["num_ops"], 0);
             // A second daemon on the same directory is refused.
             let second = MonRunOptions { admin_socket: Some(dir.0.join("second.asok")), ..o.clone() };

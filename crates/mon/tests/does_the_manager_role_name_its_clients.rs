@@ -1,29 +1,17 @@
 //! Does the manager role of a whole daemon name its clients in the manager map, keep those of its predecessor from the
 //! OSDs, and take a new key of its entity?
 
-use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
+mod daemon;
+
 use std::time::Duration;
 
-use base::id::Uuid;
-use base::{AddrVec, AuthName, EntityAddr};
+use base::{AuthName, EntityAddr};
 use bytes::Bytes;
 use client::host::{Client, Options};
-use mon::host::mkfs::{MkfsOptions, mkfs};
+use daemon::{TempDir, free_port, fsid, new_cluster};
+use mon::host::mkfs::mkfs;
 use mon::host::{MonRunOptions, run};
 use serde_json::{Value, json};
-
-struct TempDir(PathBuf);
-
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-fn free_port() -> SocketAddr {
-    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap()
-}
 
 /// Runs a daemon, and `f` with a client of the administrator beside it.
 fn with_daemon<F: Future<Output = ()> + 'static>(o: &MonRunOptions, admin: &Options, f: impl FnOnce(Client) -> F) {
@@ -73,25 +61,15 @@ async fn sessions(c: &Client, mon: EntityAddr) -> Vec<String> {
 
 #[test]
 fn clients_are_named_fenced_and_take_a_new_key() {
-    let dir = TempDir(std::env::temp_dir().join(format!("belemnite-mon-clients-{}", std::process::id())));
-    let (fsid, addr, data_dir) = (Uuid::from_random([9; 16]), free_port(), dir.0.join("mon.a"));
+    let dir = TempDir::new("mon-clients");
+    let (addr, data_dir) = (free_port(), dir.0.join("mon.a"));
     let at = EntityAddr::msgr2(addr, 0);
-    let entities = mkfs(&MkfsOptions {
-        fsid,
-        // Not the name of the manager's entity, as in most clusters.
-        mon_name: "a".into(),
-        mon_addrs: AddrVec(vec![at]),
-        others: Vec::new(),
-        etcd: None,
-        data_dir: data_dir.clone(),
-        keyring: auth::Keyring::new(),
-        failure_domain: 1,
-    })
-    .unwrap();
+    // The monitor's name is not that of the manager's entity, as in most clusters.
+    let entities = mkfs(&new_cluster(addr, &data_dir)).unwrap();
     let name = AuthName::parse("client.admin").unwrap();
     let key = Some(entities[&name].key.clone());
     let (timeout, modes) = (Duration::from_secs(60), net::modes::Modes::default());
-    let admin = Options { mons: vec![at], name, key, fsid: Some(fsid), timeout, modes, mds: false };
+    let admin = Options { mons: vec![at], name, key, fsid: Some(fsid()), timeout, modes, mds: false };
     let o = MonRunOptions {
         etcd: None,
         name: "a".into(),

@@ -69,6 +69,16 @@ fn outdate(c: &mut Cluster, osd: i32) {
     assert!(!c.osds[osd as usize].pg.as_ref().unwrap().info().is_complete(), "{}", c.describe(osd as usize));
 }
 
+/// The primary is down during a change of the object, and lacks it afterwards.
+fn miss(c: &mut Cluster, change: impl FnOnce(&mut Cluster)) {
+    c.crash(0);
+    c.run(25_000);
+    change(c);
+    c.restart(0);
+    c.run(20_000);
+    assert_eq!(c.osds[0].pg.as_ref().unwrap().missing(), 1, "{}", c.describe(0));
+}
+
 /// The primary finds the object as it was written last.
 fn reads_back(c: &mut Cluster, with: u8) {
     let primary = c.map().mapping().acting_primary.0;
@@ -83,12 +93,7 @@ fn reads_back(c: &mut Cluster, with: u8) {
 fn a_shard_is_rebuilt_from_one_that_is_to_be_filled() {
     let mut c = cluster(70, (2, 1));
     write(&mut c, LACKED, 1);
-    c.crash(0);
-    c.run(25_000);
-    write(&mut c, LACKED, 2);
-    c.restart(0);
-    c.run(20_000);
-    assert_eq!(c.osds[0].pg.as_ref().unwrap().missing(), 1, "{}", c.describe(0));
+    miss(&mut c, |c| write(c, LACKED, 2));
     outdate(&mut c, 1);
     may_recover(&mut c);
     assert_eq!(c.primary().unwrap().unfound_objects(), [], "{}", c.describe(0));
@@ -155,12 +160,7 @@ fn an_older_version_on_shards_that_are_to_be_filled_is_not_taken() {
 fn a_removed_object_needs_one_shard_that_knows_of_it() {
     let mut c = cluster(73, (2, 1));
     write(&mut c, LACKED, 1);
-    c.crash(0);
-    c.run(25_000);
-    run(&mut c, LACKED, OsdOp::new(OpCode::DELETE));
-    c.restart(0);
-    c.run(20_000);
-    assert_eq!(c.osds[0].pg.as_ref().unwrap().missing(), 1, "{}", c.describe(0));
+    miss(&mut c, |c| run(c, LACKED, OsdOp::new(OpCode::DELETE)));
     c.crash(1);
     c.run(25_000);
     may_recover(&mut c);

@@ -1,4 +1,5 @@
-//! The order of pulls and pushes within a PG (`reserve` has that among PGs): walks through the objects that this copy or members lack.
+//! The order of pulls and pushes within a PG (`reserve` has that among PGs): walks through the objects that this copy or
+//! members lack.
 //!
 //! A walk passes over an object that can't be recovered now, and looks at it again when the object is named. So a step
 //! of recovery does not look at all objects that are lacked: a PG may have a hundred thousand unfound ones.
