@@ -1,9 +1,9 @@
 //! The central configuration: options by section and mask, their history, and the options in effect for an entity.
 
-mod held;
 pub(super) mod help;
 pub(super) mod key;
 pub(super) mod secret;
+mod show;
 
 use super::language::text::{Left, Table};
 use super::{Cmd, CommandOutcome, Ctx, Refused, Res, cmd, committed, flag as cf, invalid, option_table, plain, refuse};
@@ -55,7 +55,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
         "mgr",
         "r",
         cf::MGR,
-        |c| held::show(c, false),
+        |c| show::show(c, false),
         "show the options of a running daemon",
     ),
     cmd(
@@ -63,7 +63,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
         "mgr",
         "r",
         cf::MGR,
-        |c| held::show(c, true),
+        |c| show::show(c, true),
         "show the options of a running daemon, defaults too",
     ),
 ];

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use wire::types::{DaemonConfig, Text};
 
 /// An option of a running daemon.
-struct Held {
+struct ShownOption {
     name: String,
     value: String,
     source: &'static str,
@@ -24,7 +24,7 @@ struct Held {
     ignores_mon: bool,
 }
 
-impl Held {
+impl ShownOption {
     /// The overridden values for people, from the strongest; those equal to the value are in parentheses.
     fn overrides_text(&self) -> String {
         let one = |(source, v): &(&str, String)| {
@@ -46,12 +46,12 @@ impl Held {
     }
 }
 
-const HELD: &[Column<Held>] = &[
-    Column::left("NAME", |r: &Held| r.name.clone()),
-    Column::left("VALUE", |r: &Held| r.value.clone()),
-    Column::left("SOURCE", |r: &Held| r.source.into()),
-    Column::left("OVERRIDES", Held::overrides_text),
-    Column::left("IGNORES", |r: &Held| if r.ignores_mon { "mon".into() } else { String::new() }),
+const COLUMNS: &[Column<ShownOption>] = &[
+    Column::left("NAME", |r: &ShownOption| r.name.clone()),
+    Column::left("VALUE", |r: &ShownOption| r.value.clone()),
+    Column::left("SOURCE", |r: &ShownOption| r.source.into()),
+    Column::left("OVERRIDES", ShownOption::overrides_text),
+    Column::left("IGNORES", |r: &ShownOption| if r.ignores_mon { "mon".into() } else { String::new() }),
 ];
 
 /// Ceph's name of a source.
@@ -94,11 +94,11 @@ fn options_of(c: &Ctx<'_>, who: &str) -> Option<DaemonConfig> {
 }
 
 /// An option with the values of all its sources; `None` without any.
-fn held(c: &Ctx<'_>, name: &str, values: &BTreeMap<i32, Text>, ignores_mon: bool) -> Option<Held> {
+fn shown_option(c: &Ctx<'_>, name: &str, values: &BTreeMap<i32, Text>, ignores_mon: bool) -> Option<ShownOption> {
     let seen = |(n, v): (&i32, &Text)| (source(*n), shown(c, name, &v.0).to_owned());
     let mut all: Vec<_> = values.iter().map(seen).collect();
     let (source, value) = all.pop()?;
-    Some(Held { name: name.to_owned(), value, source, overrides: all, ignores_mon })
+    Some(ShownOption { name: name.to_owned(), value, source, overrides: all, ignores_mon })
 }
 
 /// Shows the options that a daemon has from some source, or all of them.
@@ -108,7 +108,7 @@ pub(super) fn show(c: &mut Ctx<'_>, defaults: bool) -> Res<CommandOutcome> {
     let is_down =
         who.strip_prefix("osd.").is_some_and(|id| !id.parse().is_ok_and(|id| c.state.osdmap.is_up(OsdId(id))));
     let options = options_of(c, &who).filter(|_| !is_down).ok_or_else(missing)?;
-    let option = |name: &String, values| held(c, name, values, options.ignored_mon_values.contains_key(name));
+    let option = |name: &String, values| shown_option(c, name, values, options.ignored_mon_values.contains_key(name));
     if let Some(key) = c.args.opt("key").filter(|k| !k.is_empty()) {
         return match (options.values.get(&key).and_then(|v| option(&key, v)), option_table::find(&key)) {
             (Some(h), _) => plain(format!("{}\n", h.value)),
@@ -117,10 +117,10 @@ pub(super) fn show(c: &mut Ctx<'_>, defaults: bool) -> Res<CommandOutcome> {
         };
     }
     let given = options.values.iter().filter_map(|(name, v)| Some((name.clone(), option(name, v)?)));
-    let mut rows: BTreeMap<String, Held> = given.collect();
+    let mut rows: BTreeMap<String, ShownOption> = given.collect();
     if defaults {
         for o in option_table::all() {
-            rows.entry(o.name.to_owned()).or_insert_with(|| Held {
+            rows.entry(o.name.to_owned()).or_insert_with(|| ShownOption {
                 name: o.name.to_owned(),
                 value: o.default_for(true).to_owned(),
                 source: source(0),
@@ -129,5 +129,6 @@ pub(super) fn show(c: &mut Ctx<'_>, defaults: bool) -> Res<CommandOutcome> {
             });
         }
     }
-    c.tree("config", || rows.values().map(Held::tree).collect::<J>()).text(|| Table::of(HELD, rows.values()).render())
+    c.tree("config", || rows.values().map(ShownOption::tree).collect::<J>())
+        .text(|| Table::of(COLUMNS, rows.values()).render())
 }
