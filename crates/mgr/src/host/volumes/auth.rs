@@ -114,13 +114,42 @@ async fn grants(v: &Vol<'_>, s: &Subvolume) -> Result<[Grant; 2], Fail> {
     Ok(["r", "rw"].map(|level| grant(level, &path, &pool, &i.pool_ns)))
 }
 
-/// Capabilities for `auth caps`: those of other services, and new ones for MDS and OSDs.
+/// True if an entity has no capabilities but those that access to subvolumes gives, so that its key opens nothing that
+/// the sender could not give to a new id. `is_data` tells whether a pool has data of file systems.
+fn is_of_subvolumes(e: &Value, is_data: impl Fn(&str) -> bool) -> bool {
+    let level = |t: &str| t.strip_prefix("allow rw ").or_else(|| t.strip_prefix("allow r ")).map(str::to_owned);
+    let path = |t: &String| {
+        let path = level(t).and_then(|t| t.strip_prefix("path=").map(str::to_owned));
+        path.is_some_and(|p| {
+            let below = p.strip_prefix(BASE).is_some_and(|p| p.starts_with('/'));
+            below && !p.contains([' ', '"', '\'']) && p.split('/').all(|n| n != "..")
+        })
+    };
+    let pool = |t: &String| {
+        let t = level(t).unwrap_or_default();
+        let (pool, nspace) = t.split_once(' ').unwrap_or((&t, "namespace="));
+        let nspace = nspace.strip_prefix("namespace=");
+        pool.strip_prefix("pool=").is_some_and(&is_data) && nspace.is_some_and(|n| !n.contains([' ', '"', '\'']))
+    };
+    e.get("caps").and_then(Value::as_object).into_iter().flatten().all(|(service, caps)| {
+        let caps = caps.as_str().unwrap_or_default();
+        match service.as_str() {
+            "mds" => tokens(caps).iter().all(path),
+            "osd" => tokens(caps).iter().all(pool),
+            "mon" => caps == "allow r",
+            _ => false,
+        }
+    })
+}
+
+/// Capabilities for `auth caps`: those of other services, and new ones for MDS and OSDs. The right to read the maps goes
+/// with the last access.
 fn updated(e: &Value, mds: &[String], osd: &[String], allow: bool) -> Vec<String> {
     let mut out = Vec::new();
-    let mut mon = false;
+    let (mut mon, ends) = (false, !allow && mds.is_empty() && osd.is_empty());
     for (k, c) in e.get("caps").and_then(Value::as_object).into_iter().flatten() {
         let c = c.as_str().unwrap_or_default();
-        if k == "mds" || k == "osd" || (k == "mon" && !allow && c == "allow r") {
+        if k == "mds" || k == "osd" || (k == "mon" && ends && c == "allow r") {
             continue;
         }
         mon |= k == "mon";
@@ -221,9 +250,17 @@ pub(super) async fn authorize(v: &Vol<'_>) -> Out {
     }
     let (path, name, key) = (file_of_id(id)?, format!("client.{id}"), key_of(&s));
     let c = v.client().await?;
+    let had = entity(&c, &name).await?;
+    if tenant.is_some() && had.as_ref().is_some_and(|e| !is_of_subvolumes(e, |pool| v.is_data_pool(pool))) {
+        let why = format!(
+            "auth ID: {id} has capabilities besides those for subvolumes, so its key is not handed out; without \
+             --tenant_id and with --allow-existing-id it is given access without its key being shown"
+        );
+        return Err((EPERM, why));
+    }
     let mut m = match read(&v.fs, &path).await? {
         None => {
-            if !v.flag("allow_existing_id") && entity(&c, &name).await?.is_some() {
+            if !v.flag("allow_existing_id") && had.is_some() {
                 let why = format!("auth ID: {id} exists and not created by mgr plugin. Not allowed to modify");
                 return Err((EPERM, why));
             }
@@ -322,4 +359,53 @@ pub(super) async fn evict(v: &Vol<'_>) -> Out {
         return Err((EINVAL, format!("Failed to evict client with {filters} from mds {}/{}: {why}", r.rank, r.gid)));
     }
     Ok(String::new())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(caps: &Value) -> Value {
+        json!({ "entity": "client.x", "key": "secret", "caps": caps })
+    }
+
+    #[test]
+    fn a_key_that_opens_more_than_subvolumes_is_not_handed_out() {
+        let is = |caps: Value| is_of_subvolumes(&with(&caps), |pool| pool == "data");
+        assert!(is(json!({})));
+        assert!(is(json!({
+            "mds": "allow rw path=/volumes/g/s/u, allow r path=/volumes/_nogroup/t/u",
+            "osd": "allow rw pool=data namespace=fsvolumens_s,allow r pool=data",
+            "mon": "allow r",
+        })));
+        for caps in [
+            json!({ "mds": "allow *", "mgr": "allow *", "mon": "allow *", "osd": "allow *" }),
+            json!({ "mon": "allow rw" }),
+            json!({ "mgr": "allow r" }),
+            json!({ "mds": "allow rw" }),
+            json!({ "mds": "allow rw path=/volumes" }),
+            json!({ "mds": "allow rw path=/volumes/../home" }),
+            json!({ "mds": "allow rwp path=/volumes/g/s/u" }),
+            json!({ "mds": "allow rw path=/volumes/g/s/u, allow rw path=/home" }),
+            json!({ "osd": "allow rw pool=secret" }),
+            json!({ "osd": "allow rwx pool=data" }),
+            json!({ "osd": "allow rw tag cephfs data=home" }),
+            json!({ "osd": "profile rbd pool=data" }),
+            json!({ "osd": "allow rw" }),
+        ] {
+            assert!(!is(caps.clone()), "{caps}");
+        }
+    }
+
+    #[test]
+    fn the_maps_stay_readable_while_there_is_access() {
+        let e = with(&json!({ "mds": "allow rw path=/volumes/g/b", "osd": "allow rw pool=data", "mon": "allow r" }));
+        let (mds, osd) = (["allow rw path=/volumes/g/b".to_owned()], ["allow rw pool=data".to_owned()]);
+        let words = |caps: Vec<String>| caps.join("|");
+        assert_eq!(
+            words(updated(&e, &mds, &osd, false)),
+            "mon|allow r|mds|allow rw path=/volumes/g/b|osd|allow rw pool=data"
+        );
+        assert_eq!(updated(&e, &[], &[], false), [""; 0], "nothing is left: the entity is removed");
+    }
 }

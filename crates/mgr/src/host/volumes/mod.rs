@@ -130,6 +130,13 @@ impl Vol<'_> {
         self.opt(k).is_some_and(|v| v == "true")
     }
 
+    /// True if the data of files is in a pool.
+    fn is_data_pool(&self, name: &str) -> bool {
+        let map = self.service.monitor.osdmap();
+        let pool = map.pool_by_name(name).and_then(|id| map.pool(id));
+        pool.and_then(|p| p.application_metadata.get("cephfs")).is_some_and(|of| of.contains_key("data"))
+    }
+
     /// There may be clones to make or trash to purge.
     pub(super) fn kick(&self) {
         self.service.volumes.due.borrow_mut().insert(self.fscid);
