@@ -11,7 +11,7 @@ use super::{Out, is_passing};
 use crate::host::devices::ask;
 use crate::host::images::{Job, Service};
 use crate::volumes::schedule::{self, New, PATH_MAX, Plan};
-use crate::volumes::{Fail, group_path, is_name, resolve};
+use crate::volumes::{Fail, group_path, is_name};
 use base::Utime;
 use base::errno::{self, EAGAIN, EEXIST, EINVAL, EIO, EMLINK, ENAMETOOLONG, ENOENT, ENOSPC, ETIMEDOUT, Errno};
 use client::host::Client;
@@ -117,12 +117,8 @@ pub(super) async fn snapshot(fs: &Fs, p: &Plan, most: usize, at: Utime, lock: &M
 async fn prune(fs: &Fs, p: &Plan, most: usize, now: Utime, lock: &Mutex<()>, n: &mut u64) -> Result<(), Errno> {
     let dir = schedule::directory(&p.path);
     let _guard = lock.lock().await;
-    let subvolume = async {
-        let (group, name) = resolve(&format!("/{dir}"))?;
-        let g = Group::open(fs, &group).await.ok()?;
-        Subvolume::discover(fs, &g, &name).await.ok()
-    };
-    let subvolume = subvolume.await;
+    // Clones that are not known would lose their source.
+    let subvolume = Subvolume::around(fs, &dir).await?;
     let names = fs.snaps(dir.as_bytes()).await?;
     for name in schedule::excess(&names, &p.retention, most, now) {
         if subvolume.as_ref().is_none_or(|s| s.pending_clones(name).is_empty()) {

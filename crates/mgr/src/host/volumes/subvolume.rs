@@ -4,8 +4,8 @@ use super::fs::{Fs, is_dir, join, pool_of, text};
 use super::group::{Group, set_quota};
 use crate::host::images::uuid;
 use crate::volumes::meta::{CLONE_SNAPS, FAILURE, GLOBAL, Meta, SIZE_MAX, SNAP, SOURCE, USER};
-use crate::volumes::{Fail, NAMESPACE, TRASH, is_name, is_uuid};
-use base::errno::{EAGAIN, EEXIST, EINVAL, ENOENT, ENOSPC, ENOTEMPTY, EOPNOTSUPP};
+use crate::volumes::{Fail, NAMESPACE, TRASH, group_path, is_name, is_uuid, resolve};
+use base::errno::{EAGAIN, EEXIST, EINVAL, EIO, ENOENT, ENOSPC, ENOTEMPTY, EOPNOTSUPP, Errno};
 use client::core::mds::request::Attrs;
 
 /// Purpose for which a subvolume is opened.
@@ -207,6 +207,20 @@ impl Subvolume {
         }
         me.forget_stale_keys(fs).await?;
         Ok(me)
+    }
+
+    /// The subvolume that a directory belongs to, as its file describes it, which is not changed; `None` if there is none.
+    pub(super) async fn around(fs: &Fs, dir: &str) -> Result<Option<Self>, Errno> {
+        let words: Vec<&str> = dir.trim_start_matches('/').split('/').take(3).collect();
+        let Some((group, name)) = resolve(&format!("/{}", words.join("/"))) else { return Ok(None) };
+        let path = group_path(&group).map_err(|(e, _)| e)?;
+        let mut me = Self { group: Group { name: group, path, uid: None, gid: None }, name, meta: Meta::default() };
+        let data = match fs.read_file(&format!("{}/.meta", me.base()), SIZE_MAX).await {
+            Err(ENOENT) => return Ok(None),
+            r => r?,
+        };
+        me.meta = std::str::from_utf8(&data).ok().and_then(|m| Meta::parse(m).ok()).ok_or(EIO)?;
+        Ok(Some(me))
     }
 
     /// Removes what an interrupted creation left: directories without contents, and no file.

@@ -350,6 +350,33 @@ fn a_schedule_of_a_removed_subvolume_removes_no_retained_snapshot() {
 }
 
 #[test]
+fn a_schedule_removes_no_source_of_a_clone_that_it_cannot_see() {
+    test(async || {
+        let h = Home::new();
+        let path = filled(&h).await;
+        let lock = Mutex::new(());
+        // A schedule of the data itself, as subvolumes of the first version have it, and one of the subvolume.
+        let (first, second_version) = (hourly(&path, "1h"), hourly(&format!("{path}/.."), "1h"));
+        for p in [&first, &second_version] {
+            assert_eq!(snapshot(&h.fs(), p, 99, second(0), &lock).await, (Ok(()), 0));
+        }
+        let kept = "scheduled-2026-11-29-07_30_00_UTC";
+        h.ok(&format!("fs subvolume snapshot clone sub_name=s group_name=g snap_name={kept} target_sub_name=c")).await;
+        assert_eq!(snapshot(&h.fs(), &first, 99, second(3600), &lock).await, (Ok(()), 0));
+        let meta = "/volumes/g/s/.meta";
+        let sound = h.fs().read_file(meta, 1 << 20).await.unwrap();
+        h.fs().write_file(meta, b"\xff".to_vec().into(), 0o600).await.unwrap();
+        assert_eq!(snapshot(&h.fs(), &second_version, 99, second(3600), &lock).await, (Ok(()), 0));
+        h.fs().write_file(meta, sound.to_vec().into(), 0o600).await.unwrap();
+        h.jobs().await.unwrap();
+        check_filled(&h, &h.ok("fs subvolume getpath sub_name=c").await).await;
+        for p in [&first, &second_version] {
+            assert_eq!(snapshot(&h.fs(), p, 99, second(7200), &lock).await, (Ok(()), 2), "the clone is made");
+        }
+    });
+}
+
+#[test]
 fn a_link_that_an_interrupted_command_left_makes_no_second_copy() {
     test(async || {
         let h = Home::new();
