@@ -153,8 +153,8 @@ pub fn excess<'a>(names: &'a [String], retention: &[(char, u32)], most: usize, n
     let newest = newest.get(PREFIX.len()..PREFIX.len() + STAMP_LEN).unwrap_or_default();
     let of_schedules = names.iter().filter_map(|n| Some((n.as_str(), time_of(n)?)));
     let mut all: Vec<(&str, (&str, u64))> = of_schedules.collect();
-    let most = most.saturating_sub(names.len() - all.len()).max(1);
     all.retain(|(_, (time, _))| *time <= newest);
+    let most = most.saturating_sub(names.len() - all.len()).max(1);
     all.sort_unstable();
     all.reverse();
     let everything = [('n', u32::try_from(most).unwrap_or(u32::MAX))];

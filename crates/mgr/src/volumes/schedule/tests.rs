@@ -168,6 +168,17 @@ fn snapshots_of_a_clock_that_was_ahead_displace_none() {
 }
 
 #[test]
+fn snapshots_of_a_clock_that_was_ahead_leave_room_for_the_next() {
+    let day = |month: u32, n: u32| format!("2026-{month:02}-{:02}T{:02}:00:00", 1 + n / 24, n % 24);
+    let mut all: Vec<String> = (0..97).map(|n| day(10, n)).collect();
+    all.extend((0..3).map(|n| day(12, n)));
+    let all = names(&all.iter().map(String::as_str).collect::<Vec<_>>());
+    // The limit is 100, and the next snapshot did not fit.
+    let gone = excess(&all, &[], 98, at(NOW));
+    assert_eq!(gone, [all[1].as_str(), all[0].as_str()]);
+}
+
+#[test]
 fn a_directory_that_is_gone_switches_its_schedule_off() {
     let mut p = plan("1h");
     let (of, now) = (p.schedules[0].start, at("2026-11-29T08:00:00"));
