@@ -92,6 +92,27 @@ impl Rule {
     pub fn takes(&self) -> impl Iterator<Item = i32> + '_ {
         self.steps.iter().filter(|s| s.op == op::TAKE).map(|s| s.arg1)
     }
+
+    /// For each step that chooses buckets, the last step first: their type, and the most shards that the steps after it
+    /// place in each of them, for a pool of a size.
+    #[must_use]
+    pub fn most_in_buckets(&self, size: u8) -> Vec<(i32, u32)> {
+        let mut below = 1u32;
+        let mut out = Vec::new();
+        for s in self.steps.iter().rev() {
+            if s.op == op::EMIT {
+                below = 1;
+            }
+            if matches!(s.op, op::CHOOSE_FIRSTN | op::CHOOSE_INDEP | op::CHOOSELEAF_FIRSTN | op::CHOOSELEAF_INDEP) {
+                if s.arg2 > 0 {
+                    out.push((s.arg2, below));
+                }
+                let n = if s.arg1 > 0 { s.arg1 } else { i32::from(size).saturating_add(s.arg1) };
+                below = below.saturating_mul(u32::try_from(n).unwrap_or(0).max(1));
+            }
+        }
+        out
+    }
 }
 
 /// Parameters of [`CrushMap::add_simple_rule`].

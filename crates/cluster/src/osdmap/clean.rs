@@ -231,25 +231,39 @@ impl OsdMap {
         Ok(items.iter().copied().filter(|(from, to)| raw.contains(from) && !self.marked_out(*to)).collect())
     }
 
-    /// True if the OSDs of a set are in the failure domains that the pool's rule asks for
-    /// (`CrushWrapper::verify_upmap`). `rules` has learnt the rule.
+    /// True if the OSDs of a set are in the failure domains that the pool's rule asks for, and no bucket has more of them
+    /// than the rule chooses there. Ceph's `CrushWrapper::verify_upmap` does not look at the latter. `rules` has learnt
+    /// the rule.
     #[must_use]
     pub fn keeps_apart(&self, pool: &PgPool, set: &[OsdId], rules: &RuleOsds) -> bool {
         let Some(rule) = self.crush.rule(pool.crush_rule.into()) else { return false };
-        rule.steps.iter().filter(|s| s.arg2 > 0).all(|s| {
-            let mut there = set.iter().filter(|o| **o != OsdId::NONE).filter_map(|o| rules.above(*o, s.arg2));
-            match s.op {
-                op::CHOOSELEAF_FIRSTN | op::CHOOSELEAF_INDEP => {
-                    let mut seen = BTreeSet::new();
-                    there.all(|a| seen.insert(a))
+        // A bucket that several parts of the rule choose takes what each of them gives it.
+        let mut most: BTreeMap<i32, u32> = BTreeMap::new();
+        for (kind, n) in rule.most_in_buckets(pool.size) {
+            let sum = most.entry(kind).or_default();
+            *sum = sum.saturating_add(n);
+        }
+        let within = most.iter().all(|(kind, most)| {
+            let mut has: BTreeMap<i32, u32> = BTreeMap::new();
+            let there = set.iter().filter(|o| **o != OsdId::NONE).filter_map(|o| rules.above(*o, *kind));
+            there.for_each(|b| *has.entry(b).or_default() += 1);
+            has.values().all(|n| n <= most)
+        });
+        within
+            && rule.steps.iter().filter(|s| s.arg2 > 0).all(|s| {
+                let mut there = set.iter().filter(|o| **o != OsdId::NONE).filter_map(|o| rules.above(*o, s.arg2));
+                match s.op {
+                    op::CHOOSELEAF_FIRSTN | op::CHOOSELEAF_INDEP => {
+                        let mut seen = BTreeSet::new();
+                        there.all(|a| seen.insert(a))
+                    }
+                    op::CHOOSE_FIRSTN | op::CHOOSE_INDEP => {
+                        let most = i64::from(s.arg1) + if s.arg1 <= 0 { i64::from(pool.size) } else { 0 };
+                        there.collect::<BTreeSet<_>>().len() as i64 <= most
+                    }
+                    _ => true,
                 }
-                op::CHOOSE_FIRSTN | op::CHOOSE_INDEP => {
-                    let most = i64::from(s.arg1) + if s.arg1 <= 0 { i64::from(pool.size) } else { 0 };
-                    there.collect::<BTreeSet<_>>().len() as i64 <= most
-                }
-                _ => true,
-            }
-        })
+            })
     }
 
     /// The oldest release whose clients can work with this map.

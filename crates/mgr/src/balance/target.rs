@@ -4,7 +4,6 @@
 //! of the weight is full at one shard per PG, and the others take what is left.
 
 use base::OsdId;
-use cluster::crush::op;
 use cluster::osdmap::RuleOsds;
 use cluster::{OsdMap, PgPool};
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,38 +53,17 @@ pub(super) fn targets(
             }
         }
         let placed: usize = g.weights.keys().map(|o| held.get(o).map_or(0, BTreeSet::len)).sum();
-        spread_out(&g, placed as f64, &limits(p, rule), rules, f64::from(p.pg_num), &mut targets);
+        spread_out(&g, placed as f64, &rule.most_in_buckets(p.size), rules, f64::from(p.pg_num), &mut targets);
         groups.push(g);
     }
     (groups, targets)
-}
-
-/// Most shards of one PG that a bucket of each type takes.
-fn limits(p: &PgPool, rule: &cluster::crush::Rule) -> Vec<(i32, f64)> {
-    let mut below = 1.0;
-    let mut out = Vec::new();
-    for s in rule.steps.iter().rev() {
-        let is_choice =
-            matches!(s.op, op::CHOOSE_FIRSTN | op::CHOOSE_INDEP | op::CHOOSELEAF_FIRSTN | op::CHOOSELEAF_INDEP);
-        if s.op == op::EMIT {
-            below = 1.0;
-        }
-        if is_choice {
-            if s.arg2 > 0 {
-                out.push((s.arg2, below));
-            }
-            let n = if s.arg1 > 0 { s.arg1 } else { (i32::from(p.size) + s.arg1).max(1) };
-            below *= f64::from(n);
-        }
-    }
-    out
 }
 
 /// Divides `total` shards among the OSDs of a group.
 fn spread_out(
     g: &Group,
     total: f64,
-    limits: &[(i32, f64)],
+    limits: &[(i32, u32)],
     rules: &RuleOsds,
     pg_num: f64,
     targets: &mut BTreeMap<OsdId, f64>,
@@ -115,7 +93,7 @@ fn spread_out(
                         by.entry(b).or_default().push(*o);
                     }
                 }
-                by.into_values().for_each(|of| consider(of, n * pg_num));
+                by.into_values().for_each(|of| consider(of, f64::from(*n) * pg_num));
             }
             free.keys().for_each(|o| consider(vec![*o], pg_num));
         }

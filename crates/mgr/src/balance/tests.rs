@@ -239,6 +239,66 @@ fn two_takes_of_a_rule_do_not_mix() {
     is_as_planned(&applied(&map, &plan), &spread);
 }
 
+/// A rule that chooses buckets of a type, and then some items of another in each.
+fn two_levels(map: &mut OsdMap, first: (i32, &str), each: (i32, &str), coded: bool) -> u8 {
+    use cluster::crush::{Rule, Step, op};
+    let mut crush = (*map.crush).clone();
+    let of = |name| crush.type_id(name).unwrap();
+    let root = crush.id_of("default").unwrap();
+    let (choose, leaf) =
+        if coded { (op::CHOOSE_INDEP, op::CHOOSELEAF_INDEP) } else { (op::CHOOSE_FIRSTN, op::CHOOSELEAF_FIRSTN) };
+    let last = if of(each.1) == 0 { choose } else { leaf };
+    let steps = vec![
+        Step::new(op::TAKE, root, 0),
+        Step::new(choose, first.0, of(first.1)),
+        Step::new(last, each.0, of(each.1)),
+        Step::new(op::EMIT, 0, 0),
+    ];
+    let kind = if coded { kind::ERASURE } else { kind::REPLICATED };
+    let id = crush.add_rule("two", Rule { ruleset: 9, kind, min_size: 1, max_size: 20, steps }).unwrap();
+    map.crush = Arc::new(crush);
+    id as u8
+}
+
+/// The most shards of a PG below one bucket of a type.
+fn most_in_one(map: &OsdMap, spread: &Spread, pg_num: u32, kind: &str) -> usize {
+    let kind = map.crush.type_id(kind).unwrap();
+    let mut rules = RuleOsds::default();
+    rules.learn(&map.crush, map.pool(PoolId(1)).unwrap().crush_rule);
+    let of = |seed| {
+        let mut n: BTreeMap<Option<i32>, usize> = BTreeMap::new();
+        for o in spread.pools[&PoolId(1)].set(seed) {
+            *n.entry(rules.above(*o, kind)).or_default() += 1;
+        }
+        n.into_values().max().unwrap()
+    };
+    (0..pg_num).map(of).max().unwrap()
+}
+
+#[test]
+fn no_bucket_takes_more_shards_of_a_pg_than_its_rule_gives_it() {
+    let uneven: Vec<Vec<u32>> = (0..6).map(|h| vec![TIB + h * TIB / 3; 6]).collect();
+    let mut map = map_of(&uneven);
+    let coded = two_levels(&mut map, (4, "host"), (3, "osd"), true);
+    pool(&mut map, 1, 12, 256, coded);
+    let mut spread = Spread::of(&map, |_, _| 1.0);
+    assert_eq!(most_in_one(&map, &spread, 256, "host"), 3);
+    let plan = spread.plan(&map, &all(&map), DEEP, &|_| false);
+    assert!(!plan.moves.is_empty());
+    assert_eq!(most_in_one(&map, &spread, 256, "host"), 3, "three shards are what the code can lose");
+    is_as_planned(&applied(&map, &plan), &spread);
+
+    let uneven: Vec<Vec<u32>> = (0..16).map(|h| vec![TIB + (h / 4) * TIB / 2; 3]).collect();
+    let mut map = map_of(&uneven);
+    let copies = two_levels(&mut map, (2, "rack"), (2, "host"), false);
+    pool(&mut map, 1, 4, 256, copies);
+    let mut spread = Spread::of(&map, |_, _| 1.0);
+    let plan = spread.plan(&map, &all(&map), DEEP, &|_| false);
+    assert!(!plan.moves.is_empty());
+    assert_eq!((most_in_one(&map, &spread, 256, "rack"), most_in_one(&map, &spread, 256, "host")), (2, 1));
+    is_as_planned(&applied(&map, &plan), &spread);
+}
+
 #[test]
 fn items_take_effect_in_the_order_given() {
     let o = |v: &[i32]| v.iter().map(|n| OsdId(*n)).collect::<Vec<_>>();
