@@ -18,8 +18,14 @@ const BYTES_OVER: f64 = 0.01;
 /// the moves that would be needed for this part make no OSD notably less full (`balance/recorded.rs`).
 const TOLERANCE: f64 = 0.1;
 
+/// Pairs of OSDs that are passed over for the cost of one that is examined.
+const PASSED_A_TRY: usize = 32;
+
 /// The upmap items of a PG.
 type Items = Vec<(OsdId, OsdId)>;
+
+/// An OSD of a pool, and buckets of the types that the pool's rule chooses.
+type Hopeless = (PoolId, OsdId, Vec<Option<i32>>);
 
 /// The bounds of a plan.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -53,6 +59,15 @@ pub struct Plan {
     /// The upmap items of the PGs that move; empty for none.
     pub items: BTreeMap<PgId, Items>,
     tries: usize,
+    cut: bool,
+}
+
+impl Plan {
+    /// True if the plan ended with its tries, so that there may be more moves.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        self.cut
+    }
 }
 
 impl Spread {
@@ -66,14 +81,26 @@ impl Spread {
         closed: &dyn Fn(OsdId) -> bool,
     ) -> Plan {
         let limits = Limits { deviation: limits.deviation + TOLERANCE, ..limits };
-        let mut c = Chooser { map, limits, closed, rules: RuleOsds::default(), plan: Plan::default() };
+        let mut c = Chooser {
+            map,
+            limits,
+            closed,
+            rules: RuleOsds::default(),
+            hopeless: BTreeSet::new(),
+            passed: 0,
+            until: 0,
+            plan: Plan::default(),
+        };
         let mut order: Vec<PoolId> = pools.iter().copied().filter(|id| self.pools.contains_key(id)).collect();
         // Pools with the most bytes first: their moves matter most, should the limit end the plan.
         let bytes = |s: &Self, id: &PoolId| s.pools.get(id).map_or(0.0, |p| p.bytes * p.sets.len() as f64);
         order.sort_by(|a, b| bytes(self, b).total_cmp(&bytes(self, a)));
-        for id in &order {
+        for (i, id) in order.iter().enumerate() {
+            // A pool that finds nothing leaves the others their share.
+            c.until = c.plan.tries + limits.tries.saturating_sub(c.plan.tries) / (order.len() - i + 1);
             c.even_counts(self, *id);
         }
+        c.until = limits.tries;
         c.even_bytes(self, &order);
         c.plan
     }
@@ -98,12 +125,34 @@ struct Chooser<'a> {
     limits: Limits,
     closed: &'a dyn Fn(OsdId) -> bool,
     rules: RuleOsds,
+    /// OSDs of which no PG can move to an OSD of the buckets named. That stays so: a PG that moves is planned.
+    hopeless: BTreeSet<Hopeless>,
+    /// Pairs of OSDs that were passed over since the last try that they cost.
+    passed: usize,
+    /// The tries with which the present part of the plan ends.
+    until: usize,
     plan: Plan,
 }
 
+/// A reason why a shard cannot move to an OSD.
+enum Refusal {
+    /// The refusal holds for all OSDs below the same buckets.
+    Domain,
+    /// The refusal concerns this OSD only.
+    Osd,
+}
+
 impl Chooser<'_> {
-    fn is_over(&self) -> bool {
-        self.plan.moves.len() >= self.limits.moves || self.plan.tries >= self.limits.tries
+    fn is_over(&mut self) -> bool {
+        let is_spent = self.plan.tries >= self.until;
+        self.plan.cut |= is_spent;
+        is_spent || self.plan.moves.len() >= self.limits.moves
+    }
+
+    /// The buckets above an OSD of the types that the pool's rule chooses.
+    fn domains(&self, p: &PoolSpread, o: OsdId) -> Vec<Option<i32>> {
+        let steps = self.map.crush.rule(p.rule.into()).map_or(&[][..], |r| &r.steps);
+        steps.iter().filter(|s| s.arg2 > 0).map(|s| self.rules.above(o, s.arg2)).collect()
     }
 
     fn takes_data(&self, o: OsdId) -> bool {
@@ -131,6 +180,9 @@ impl Chooser<'_> {
                 if self.is_over() {
                     return false;
                 }
+                if self.is_hopeless(p, id, *from, *to) {
+                    continue;
+                }
                 self.plan.tries += 1;
                 let counts = *over > most || *under < -most;
                 if !counts || over - under <= 1.0 || !self.takes_data(*to) {
@@ -148,11 +200,23 @@ impl Chooser<'_> {
         false
     }
 
+    /// True if it is known that no shard can move from one OSD to another.
+    fn is_hopeless(&mut self, p: &PoolSpread, id: PoolId, from: OsdId, to: OsdId) -> bool {
+        let is = self.hopeless.contains(&(id, from, self.domains(p, to)));
+        if is {
+            self.passed += 1;
+            self.plan.tries += self.passed / PASSED_A_TRY;
+            self.passed %= PASSED_A_TRY;
+        }
+        is
+    }
+
     /// Moves some PG shard from one OSD to another, if a set allows it.
     fn move_between(&mut self, p: &mut PoolSpread, id: PoolId, from: OsdId, to: OsdId) -> bool {
         if !p.are_of_one_group(from, to) || !self.rules.chooses(p.rule, to) {
             return false;
         }
+        let mut hopeless = true;
         let mut best: Option<(usize, u32, Items)> = None;
         let seeds: Vec<u32> = p.held.get(&from).into_iter().flatten().copied().collect();
         for seed in seeds {
@@ -160,19 +224,30 @@ impl Chooser<'_> {
             let few = self.items_of(pg).len();
             // Only a PG that has items can get fewer.
             let least = if few == 0 { 2 } else { 0 };
-            if best.as_ref().is_some_and(|b| b.0 <= least) || self.plan.tries >= self.limits.tries {
+            if self.plan.tries >= self.until {
+                hopeless = false;
+                break;
+            }
+            if best.as_ref().is_some_and(|b| b.0 <= least) {
                 continue;
             }
-            if let Some(items) = self.items_after(p, pg, from, to)
-                && best.as_ref().is_none_or(|b| growth(items.len(), few) < b.0)
-            {
-                best = Some((growth(items.len(), few), seed, items));
+            match self.items_after(p, pg, from, to) {
+                Ok(items) if best.as_ref().is_none_or(|b| growth(items.len(), few) < b.0) => {
+                    best = Some((growth(items.len(), few), seed, items));
+                }
+                Ok(_) | Err(Refusal::Domain) => {}
+                Err(Refusal::Osd) => hopeless = false,
             }
             if best.as_ref().is_some_and(|b| b.0 == 0) {
                 break;
             }
         }
-        let Some((_, seed, items)) = best else { return false };
+        let Some((_, seed, items)) = best else {
+            if hopeless {
+                self.hopeless.insert((id, from, self.domains(p, to)));
+            }
+            return false;
+        };
         let pg = PgId { pool: id, seed };
         p.replace(seed, from, to);
         let before = self.map.pg_upmap_items.get(&pg).cloned().unwrap_or_default();
@@ -188,24 +263,29 @@ impl Chooser<'_> {
     }
 
     /// The items of a PG after a move, if the move is allowed.
-    fn items_after(&mut self, p: &PoolSpread, pg: PgId, from: OsdId, to: OsdId) -> Option<Items> {
-        let pool = self.map.pool(pg.pool)?;
+    fn items_after(&mut self, p: &PoolSpread, pg: PgId, from: OsdId, to: OsdId) -> Result<Items, Refusal> {
+        let pool = self.map.pool(pg.pool).ok_or(Refusal::Osd)?;
         let set = p.set(pg.seed);
         // Each PG moves once in a plan, and whole sets that an operator wrote stay.
-        if set.contains(&to)
-            || self.plan.items.contains_key(&pg)
+        if self.plan.items.contains_key(&pg)
             || self.map.pg_upmap.contains_key(&pg)
             || self.map.pg_upmap_primaries.get(&pg) == Some(&from)
         {
-            return None;
+            return Err(Refusal::Domain);
+        }
+        if set.contains(&to) {
+            return Err(Refusal::Osd);
         }
         self.plan.tries += 1;
         let want: Vec<OsdId> = set.iter().map(|o| if *o == from { to } else { *o }).collect();
-        if !self.map.keeps_apart(pool, &want, &self.rules) || self.map.pg_to_raw_upmap(pg).as_slice() != set {
-            // The second: the map has changed since the PG was placed.
-            return None;
+        if !self.map.keeps_apart(pool, &want, &self.rules) {
+            return Err(Refusal::Domain);
         }
-        items_between(&self.map.pg_to_raw(pg).0, &want)
+        if self.map.pg_to_raw_upmap(pg).as_slice() != set {
+            // The map has changed since the PG was placed.
+            return Err(Refusal::Osd);
+        }
+        items_between(&self.map.pg_to_raw(pg).0, &want).ok_or(Refusal::Osd)
     }
 
     /// Takes bytes from the fullest OSDs, with moves that keep the counts of the pools.
@@ -254,7 +334,7 @@ impl Chooser<'_> {
         for (_, id, to) in all {
             let Some(p) = spread.pools.get_mut(&id) else { continue };
             self.rules.learn(&self.map.crush, p.rule);
-            if self.move_between(p, id, from, to) {
+            if !self.is_hopeless(p, id, from, to) && self.move_between(p, id, from, to) {
                 return true;
             }
             if self.is_over() {

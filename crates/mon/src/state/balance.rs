@@ -124,7 +124,14 @@ pub(crate) fn choose(
     let room = ((state.options.target_max_misplaced_ratio - misplaced).max(0.0) * shards) as usize;
     let limits = Limits { deviation: o.deviation, moves: o.moves.min(room).max(1), tries: TRIES };
     let plan = spread.plan(map, &pools, limits, &|osd| is_closed(state, osd));
-    if plan.moves.is_empty() { Err((errno::EALREADY, NOTHING.into())) } else { Ok(plan) }
+    if !plan.moves.is_empty() {
+        Ok(plan)
+    } else if plan.is_cut() {
+        let text = format!("No move was found among the {TRIES} sets that one plan examines; try again later");
+        Err((errno::EAGAIN, text))
+    } else {
+        Err((errno::EALREADY, NOTHING.into()))
+    }
 }
 
 /// True for an OSD that shall take no more data, because it is nearly full.

@@ -226,3 +226,28 @@ fn an_osd_that_comes_back_in_does_not_join() {
     Arc::make_mut(&mut out.osd_state)[3] |= osd_state::NEW;
     assert!(joins(&out, &map));
 }
+
+#[test]
+fn many_empty_osds_fill_where_each_domain_has_a_copy_of_every_pg() {
+    // Three racks with copies in each: an OSD of one rack can give nothing to those of the others.
+    let mut map = map_of(&vec![vec![0x1_0000; 4]; 12]);
+    let racks = rule(&mut map, "racks", "rack", "", false);
+    pool(&mut map, 1, 3, 2048, racks);
+    let mut after = map.clone();
+    for host in 0..12 {
+        for _ in 0..15 {
+            after = grown(&after, host, 0x1_0000);
+        }
+    }
+    let mut map = whole(&map, &after);
+    let few = Limits { deviation: 5.0, moves: 10, tries: 20_000 };
+    for _ in 0..20 {
+        let plan = Spread::of(&map, |_, _| 1.0).plan(&map, &all(&map), few, &|_| false);
+        assert_eq!(plan.moves.len(), 10);
+        assert!(!plan.is_cut());
+        map = with(&map, &plan.items.into_iter().collect::<Vec<_>>());
+    }
+    // One that has no time to find a move does not say that there is none.
+    let plan = Spread::of(&map, |_, _| 1.0).plan(&map, &all(&map), Limits { tries: 3, ..few }, &|_| false);
+    assert!(plan.moves.is_empty() && plan.is_cut());
+}
