@@ -1,10 +1,13 @@
 //! An RBD image as its header describes it, and operations on it: class calls on the objects that librbd keeps.
 
 use super::snap;
-use base::errno::{EBUSY, EIO, EMLINK, ENOENT, EOPNOTSUPP, ESTALE, Errno};
+use base::errno::{EBUSY, EIO, EMLINK, ENOENT, EOPNOTSUPP, EPERM, ESTALE, Errno};
 use base::{EntityAddr, PoolId, SnapId, Utime};
 use bytes::Bytes;
 use client::host::{Client, ClientError, ObjectRef};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
 use wire::msg::{OpCode, OsdOp};
 use wire::types::{ListWatchersReply, ObjectLocator, SnapContext};
 use wire::{Decode, Features, Reader, Writer};
@@ -169,6 +172,17 @@ pub(super) fn absent_is_fine(r: Step<Bytes>) -> Step<()> {
     }
 }
 
+/// Clones in a reply of `children_list`: pool, namespace and id.
+fn children(answer: &Bytes) -> Step<Vec<(PoolId, Bytes, String)>> {
+    let all = Reader::shared(answer).vec_with("children", |r| {
+        r.versioned("ChildImageSpec", 2, |r, _| {
+            let (pool, id) = (PoolId(r.i64()?), r.blob()?);
+            Ok((pool, r.blob()?, String::from_utf8_lossy(&id).into_owned()))
+        })
+    });
+    all.map_err(|_| EIO)
+}
+
 /// Parent snapshot of a cloned image.
 #[derive(Clone, Debug)]
 pub(super) struct Parent {
@@ -244,6 +258,16 @@ impl Stripes {
     }
 }
 
+/// True for the prefix that an image of this id gets for its data. The header is written by clients, which may have no
+/// right to what another prefix or pool would make the manager remove.
+fn is_own_prefix(prefix: &[u8], place: PoolId, data: PoolId, id: &str) -> bool {
+    let is = |own: String| prefix == own.as_bytes();
+    is(format!("rbd_data.{}.{id}", place.0)) || place == data && is(format!("rbd_data.{id}"))
+}
+
+/// Links to parents in other pools or namespaces that the parents confirm.
+type Links = Rc<RefCell<BTreeSet<(PoolId, Bytes, String, PoolId, Bytes, String, u64)>>>;
+
 /// An open image.
 #[derive(Clone)]
 pub(super) struct Image {
@@ -258,10 +282,11 @@ pub(super) struct Image {
     pub(super) snaps: Vec<u64>,
     pub(super) stripes: Stripes,
     pub(super) parent: Option<Parent>,
+    links: Links,
 }
 
 impl Image {
-    /// Reads the header at a snapshot, or the head for `None`.
+    /// Reads the header at a snapshot, or the head for `None`. `EPERM` if it claims data that is not the image's.
     pub(super) async fn open(place: &Place, id: &str, snap: Option<u64>) -> Step<Self> {
         let at = snap.unwrap_or(NOSNAP);
         let header = format!("rbd_header.{id}");
@@ -276,6 +301,9 @@ impl Image {
         let mut data = place.clone();
         if features & feature::DATA_POOL != 0 {
             data.pool = PoolId(place.rbd_as::<i64>(&header, "get_data_pool", Bytes::new()).await?);
+        }
+        if !is_own_prefix(&prefix, place.pool, data.pool, id) {
+            return Err(EPERM);
         }
         let mut fancy = None;
         if features & feature::STRIPING != 0 {
@@ -309,6 +337,7 @@ impl Image {
             snaps,
             stripes,
             parent,
+            links: Links::default(),
         })
     }
 
@@ -499,9 +528,37 @@ impl Image {
         if depth >= PARENTS_MAX {
             return Err(base::errno::ELOOP);
         }
-        let parent = Box::pin(Self::open(&p.place(&self.place), &p.id, Some(p.snap))).await?;
+        self.check_parent(p).await?;
+        let mut parent = Box::pin(Self::open(&p.place(&self.place), &p.id, Some(p.snap))).await?;
+        parent.links = Rc::clone(&self.links);
         let len = p.overlap.min(parent.size).saturating_sub(at).min(out.len() as u64) as usize;
         Box::pin(parent.read(at, &mut out[..len], Some(p.snap), depth + 1)).await
+    }
+
+    /// Fails unless the parent lists this image as its clone: the child's header alone may name any image as its parent,
+    /// which the manager would read. Clones of format 1 are listed nowhere at the parent.
+    pub(super) async fn check_parent(&self, p: &Parent) -> Step<()> {
+        let mine = (self.place.pool, self.place.nspace.clone(), self.id.clone());
+        if (mine.0, &mine.1) == (p.pool, &p.nspace) {
+            return Ok(());
+        }
+        let link = (mine.0, mine.1.clone(), mine.2.clone(), p.pool, p.nspace.clone(), p.id.clone(), p.snap);
+        if self.links.borrow().contains(&link) {
+            return Ok(());
+        }
+        if self.op_features & CLONE_CHILD == 0 {
+            return Err(EOPNOTSUPP);
+        }
+        let header = format!("rbd_header.{}", p.id);
+        let listed = match p.place(&self.place).rbd(&header, "children_list", enc(|w| w.u64(p.snap))).await {
+            Err(ENOENT) => return Err(EPERM),
+            r => children(&r?)?,
+        };
+        if !listed.contains(&mine) {
+            return Err(EPERM);
+        }
+        self.links.borrow_mut().insert(link);
+        Ok(())
     }
 
     /// Copies an object up from the parent, unless the image already has it or it is all zeros.
@@ -653,6 +710,30 @@ impl Place {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_image_claims_no_data_but_its_own() {
+        let (a, b) = (PoolId(3), PoolId(4));
+        assert!(is_own_prefix(b"rbd_data.x", a, a, "x"));
+        assert!(is_own_prefix(b"rbd_data.3.x", a, b, "x"));
+        for (prefix, data) in [("rbd_data.victim", a), ("rbd_data.x", b), ("rbd_data.4.x", b), ("rbd_data.3.y", b)] {
+            assert!(!is_own_prefix(prefix.as_bytes(), a, data, "x"), "{prefix} in {data:?}");
+        }
+    }
+
+    #[test]
+    fn a_parent_lists_its_clones() {
+        let all = enc(|w| {
+            w.u32(1);
+            w.versioned(2, 1, |w| {
+                w.i64(3);
+                w.blob(b"x");
+                w.blob(b"t");
+            });
+        });
+        assert_eq!(children(&all), Ok(vec![(PoolId(3), Bytes::from_static(b"t"), "x".to_owned())]));
+        assert_eq!(children(&all.slice(..all.len() - 1)), Err(EIO));
+    }
 
     #[test]
     fn stripes_are_found_and_counted() {

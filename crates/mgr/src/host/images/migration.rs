@@ -11,7 +11,7 @@ use super::image::{COOKIE, Image, Place, Step, absent_is_fine, enc};
 use super::mirror::ask_owner;
 use super::task::{Running, Task, each};
 use super::{links, mirrored, snap};
-use base::errno::{EBUSY, EEXIST, EINVAL, EIO, ENOENT, EOPNOTSUPP, Errno};
+use base::errno::{EBUSY, EEXIST, EINVAL, EIO, ENOENT, EOPNOTSUPP, EPERM, Errno};
 use base::{PoolId, SnapId};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -19,7 +19,8 @@ use std::rc::Rc;
 use wire::Reader;
 use wire::msg::{OpCode, OsdOp};
 
-/// Role of a header in a migration.
+/// Roles of a header in a migration.
+const SOURCE: u8 = 1;
 const DESTINATION: u8 = 2;
 /// States of a migration.
 pub(super) const PREPARED: u8 = 2;
@@ -58,6 +59,26 @@ pub(super) struct Spec {
 
 /// The migration whose destination is this image.
 pub(super) async fn status(place: &Place, id: &str) -> Step<Option<Spec>> {
+    Ok(read(place, id).await?.filter(|(side, _)| *side == DESTINATION).map(|(_, spec)| spec))
+}
+
+/// True if the source's header names this destination, `EPERM` if it names another or none: the header of a destination
+/// alone may name any image as its source. False without a source.
+async fn is_mutual(theirs: &Place, source: &str, place: &Place, id: &str) -> Step<bool> {
+    match theirs.rbd(&format!("rbd_header.{source}"), "get_object_prefix", Bytes::new()).await {
+        Err(ENOENT) => return Ok(false),
+        r => _ = r?,
+    }
+    match read(theirs, source).await? {
+        Some((SOURCE, s)) if (s.pool, s.nspace.as_bytes(), s.image_id.as_str()) == (place.pool, &place.nspace, id) => {
+            Ok(true)
+        }
+        _ => Err(EPERM),
+    }
+}
+
+/// Role of an image in a migration, and the other image.
+async fn read(place: &Place, id: &str) -> Step<Option<(u8, Spec)>> {
     let b = match place.rbd(&format!("rbd_header.{id}"), "migration_get", Bytes::new()).await {
         Err(EINVAL | ENOENT) => return Ok(None),
         r => r?,
@@ -90,8 +111,7 @@ pub(super) async fn status(place: &Place, id: &str) -> Step<Option<Spec>> {
         };
         Ok((side, spec))
     });
-    let (side, spec) = spec.map_err(|_| EIO)?;
-    Ok((side == DESTINATION).then_some(spec))
+    spec.map(Some).map_err(|_| EIO)
 }
 
 /// The migration of a destination, with the pool and namespace of its source. `EOPNOTSUPP` if the source is outside the
@@ -108,6 +128,7 @@ async fn started(place: &Place, id: &str) -> Step<(Spec, Place)> {
 
 async fn sides(place: &Place, id: &str) -> Step<(Spec, Image, Image)> {
     let (spec, theirs) = started(place, id).await?;
+    is_mutual(&theirs, &spec.image_id, place, id).await?;
     let (from, to) = (Image::open(&theirs, &spec.image_id, None).await?, Image::open(place, id, None).await?);
     Ok((spec, from, to))
 }
@@ -192,6 +213,7 @@ pub(super) async fn commit(place: &Place, task: &mut Task, running: &Rc<Running>
                 Err(ENOENT) => {}
                 Err(e) => return Err(e),
             }
+            is_mutual(&theirs, &spec.image_id, place, &id).await?;
             // From here on only the task knows the source.
             task.source = Some((spec.pool, spec.nspace.clone(), spec.image_id.clone(), spec.mirroring));
             task.store(place).await?;
@@ -205,6 +227,7 @@ pub(super) async fn commit(place: &Place, task: &mut Task, running: &Rc<Running>
     }
     let Some((pool, nspace, source, mirroring)) = &task.source else { return Err(EINVAL) };
     let theirs = Place { client: place.client.clone(), pool: *pool, nspace: Bytes::copy_from_slice(nspace.as_bytes()) };
+    is_mutual(&theirs, source, place, &id).await?;
     match Image::open(&theirs, source, None).await {
         Ok(from) => {
             snap::remove_all(&from).await?;
@@ -236,7 +259,15 @@ async fn remove_data(image: &Image, running: &Rc<Running>) -> Step<()> {
 /// Copies the destination's changes back to the source, removes the destination, and restores the source's name. The
 /// destination's header goes last, because only it names the source.
 pub(super) async fn abort(place: &Place, id: &str, name: &str, running: &Rc<Running>) -> Step<()> {
-    let (spec, from, to) = sides(place, id).await?;
+    let (spec, from, to) = match sides(place, id).await {
+        // An earlier attempt restored the source, which names no destination since then.
+        Err(EPERM)
+            if status(place, id).await?.is_some_and(|s| s.state == ABORTING && s.description == BROUGHT_BACK) =>
+        {
+            return Image::open(place, id, None).await?.remove_header_only().await;
+        }
+        r => r?,
+    };
     to.check_closed().await?;
     let mut how_far = spec.description.clone();
     if spec.state != ABORTING {
@@ -278,10 +309,11 @@ async fn restore(spec: &Spec, from: &Image) -> Step<()> {
         w.blob(from.id.as_bytes());
     });
     there(place.rbd("rbd_directory", "dir_add_image", input).await)?;
+    absent_is_fine(place.rbd("rbd_trash", "trash_remove", enc(|w| w.blob(from.id.as_bytes()))).await)?;
+    mirrored::enable(from, &spec.image_name, spec.mirroring).await?;
+    // Last: from here on the source names no destination that may change it.
     if from.is_migrating() {
         place.rbd(&from.header(), "migration_remove", Bytes::new()).await?;
     }
-    absent_is_fine(place.rbd("rbd_trash", "trash_remove", enc(|w| w.blob(from.id.as_bytes()))).await)?;
-    from.notify().await?;
-    mirrored::enable(from, &spec.image_name, spec.mirroring).await
+    from.notify().await
 }
