@@ -349,6 +349,11 @@ impl Schedules {
         self.0.is_empty()
     }
 
+    /// The schedules of the levels that a condition selects.
+    pub fn of(&self, wanted: impl Fn(&Level) -> bool) -> Vec<(Level, Schedule)> {
+        self.0.values().filter(|(l, _)| wanted(l)).cloned().collect()
+    }
+
     /// True if a schedule applies to something in this pool.
     #[must_use]
     pub fn concern(&self, pool: i64) -> bool {

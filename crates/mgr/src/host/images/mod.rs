@@ -1,8 +1,8 @@
 //! The manager role's work on RBD images: the commands `rbd task …` and `progress`. Its client also serves
 //! `fs perf stats`, commands about devices, and the contents of file systems.
 //!
-//! Tasks run one after the other, by the manager's client (`keep`). Invariant: a task is acknowledged after it is
-//! stored (`task::Task::store`), and removed only after it has ended.
+//! Tasks run by the manager's client (`keep`), those of a namespace one after the other (`queue`). Invariant: a task is
+//! acknowledged after it is stored (`task::Task::store`), and removed only after it has ended.
 
 mod copy;
 mod image;
@@ -12,6 +12,7 @@ mod migration;
 mod mirror;
 mod mirrored;
 mod perf;
+mod queue;
 mod schedule;
 mod snap;
 mod task;
@@ -23,24 +24,23 @@ use bytes::Bytes;
 use client::host::{Client, WeakClient};
 use image::{Place, Step, enc};
 use net::OsRandom;
+use queue::{Ended, Waiting};
 use reactor::clock;
 use schedule::{Kind, Planned};
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 use task::{Action, Running, Task};
 use tokio::sync::Notify;
 
-/// Finished tasks that are remembered for `progress`.
-const COMPLETED_MAX: usize = 50;
 /// Time limit of a command, after which it is answered with EAGAIN.
 const COMMAND_LIMIT: Duration = Duration::from_secs(30);
 /// Pause before a failed task is retried, multiplied by the number of attempts.
 const RETRY: Duration = Duration::from_secs(10);
-/// Longest pause before a retry.
-const RETRY_MAX: Duration = Duration::from_secs(300);
+/// Time limit for reading the tasks or schedules of a pool.
+const LOAD_MAX: Duration = Duration::from_secs(10);
 /// Trash entries per request.
 const TRASH_PAGE: u64 = 1024;
 
@@ -60,29 +60,6 @@ pub struct Job {
 /// Result of a command: errno, status text, output.
 pub type Answer = (i32, String, Bytes);
 
-struct Ended {
-    task: Task,
-    started: f64,
-    ended: f64,
-    failure: Option<String>,
-}
-
-struct Waiting {
-    task: Task,
-    /// Retry state, set after a failed attempt.
-    again: Option<Again>,
-}
-
-/// Time and reason of a task's next attempt.
-#[derive(Clone)]
-struct Again {
-    tries: u32,
-    after: tokio::time::Instant,
-    /// Time of the next attempt by the wall clock.
-    at: base::Utime,
-    why: String,
-}
-
 /// The image service of the manager role.
 pub struct Service {
     pub(super) monitor: Rc<dyn Monitor>,
@@ -92,11 +69,13 @@ pub struct Service {
     clients: RefCell<Vec<WeakClient>>,
     /// Held while the client is being made, so that there is one.
     connecting: tokio::sync::Mutex<()>,
-    waiting: RefCell<BTreeMap<u64, Waiting>>,
-    current: RefCell<Option<(Task, f64, Rc<Running>)>>,
+    waiting: RefCell<BTreeMap<task::Order, Waiting>>,
+    /// Tasks that run, with the times of their beginnings.
+    current: RefCell<Vec<(Task, f64, Rc<Running>)>>,
     completed: RefCell<VecDeque<Ended>>,
     next: Cell<u64>,
-    loaded: Cell<bool>,
+    /// Pools whose tasks were read.
+    loaded: RefCell<BTreeSet<PoolId>>,
     wake: Notify,
     perf: RefCell<perf::Perf>,
     pub(super) files: RefCell<super::files::Files>,
@@ -144,7 +123,7 @@ impl Service {
             current: RefCell::default(),
             completed: RefCell::default(),
             next: Cell::new(1),
-            loaded: Cell::new(false),
+            loaded: RefCell::default(),
             wake: Notify::new(),
             perf: RefCell::default(),
             files: RefCell::default(),
@@ -161,45 +140,17 @@ impl Service {
         }
         tokio::join!(
             self.keep_clients(),
-            self.run_tasks(),
+            self.load_tasks(),
+            Rc::clone(&self).run_tasks(),
             self.run_perf(),
             self.run_files(),
             self.watch_hosts(),
             Rc::clone(&self).run_volumes(),
             self.run_snap_schedules(),
             self.run_scrapes(),
-            self.run_schedule(&self.purges),
-            self.run_schedule(&self.snapshots)
+            Rc::clone(&self).run_schedule(Kind::TrashPurge),
+            Rc::clone(&self).run_schedule(Kind::MirrorSnapshot)
         );
-    }
-
-    async fn run_tasks(&self) {
-        loop {
-            if !self.loaded.get()
-                && self.has_rbd_pools()
-                && let Err(e) = self.load().await
-            {
-                tracing::debug!("mgr: image tasks cannot be read yet, will retry: {}", base::errno::name(e));
-            }
-            let next = self.take_next();
-            match next {
-                Some(w) => self.work(w).await,
-                None => {
-                    tokio::select! {
-                        () = self.wake.notified() => {}
-                        () = tokio::time::sleep(RETRY) => {}
-                    }
-                }
-            }
-        }
-    }
-
-    /// The first task whose next attempt is due.
-    fn take_next(&self) -> Option<Waiting> {
-        let mut waiting = self.waiting.borrow_mut();
-        let now = tokio::time::Instant::now();
-        let first = waiting.iter().find(|(_, w)| w.again.as_ref().is_none_or(|a| a.after <= now)).map(|(s, _)| *s)?;
-        waiting.remove(&first)
     }
 
     fn has_rbd_pools(&self) -> bool {
@@ -213,27 +164,6 @@ impl Service {
 
     async fn place_in(&self, pool: PoolId, nspace: &str) -> Step<Place> {
         Ok(Place { client: self.connect().await?, pool, nspace: Bytes::copy_from_slice(nspace.as_bytes()) })
-    }
-
-    /// Loads the tasks of all RBD pools.
-    async fn load(&self) -> Step<()> {
-        let pools: Vec<PoolId> = {
-            let map = self.monitor.osdmap();
-            let pools = map.pools.iter();
-            pools.filter(|(_, p)| p.application_metadata.contains_key("rbd")).map(|(id, _)| *id).collect()
-        };
-        for pool in pools {
-            let root = self.place_in(pool, "").await?;
-            for nspace in root.namespaces().await? {
-                let place = Place { nspace: nspace.into(), ..root.clone() };
-                for task in task::stored(&place).await? {
-                    self.next.set(self.next.get().max(task.sequence + 1));
-                    self.waiting.borrow_mut().entry(task.sequence).or_insert(Waiting { task, again: None });
-                }
-            }
-        }
-        self.loaded.set(true);
-        Ok(())
     }
 
     /// Purges expired images from the trash of a place. Images in use or with snapshots stay until the next run.
@@ -269,57 +199,6 @@ impl Service {
         }
     }
 
-    /// Runs one task; if it may succeed later, the task is queued again.
-    async fn work(&self, mut w: Waiting) {
-        let running = Rc::new(Running::default());
-        let started = seconds();
-        *self.current.borrow_mut() = Some((w.task.clone(), started, Rc::clone(&running)));
-        let used = self.current();
-        let r = match self.place(&w.task.pool, &w.task.nspace).await {
-            Ok(place) => task::run(&place, &mut w.task, &running).await.map(|()| place),
-            Err(e) => Err(e),
-        };
-        if let Err(e) = r {
-            self.look_at(used.as_ref(), e);
-        }
-        let failure = match r {
-            Ok(_) => None,
-            Err(e) => match task::failure(w.task.action, e) {
-                Some(why) => Some(why.to_owned()),
-                None => {
-                    // As in Ceph's manager: retried until it succeeds or a user cancels it.
-                    let tries = w.again.map_or(0, |a| a.tries) + 1;
-                    let why = task::error_text(w.task.action, e);
-                    *self.current.borrow_mut() = None;
-                    tracing::debug!("mgr: task {} ({}) will be retried: {why}", w.task.id, w.task.message);
-                    let pause = RETRY_MAX.min(RETRY * tries);
-                    let at = clock::now().wall.plus(pause);
-                    w.again = Some(Again { tries, after: tokio::time::Instant::now() + pause, at, why });
-                    self.waiting.borrow_mut().insert(w.task.sequence, w);
-                    return;
-                }
-            },
-        };
-        if let Some(why) = &failure {
-            tracing::warn!("mgr: task {} ({}): {why}", w.task.id, w.task.message);
-        }
-        if let Ok(place) = self.place(&w.task.pool, &w.task.nspace).await
-            && let Err(e) = w.task.forget(&place).await
-        {
-            tracing::warn!("mgr: task {} cannot be removed from the stored tasks: {}", w.task.id, base::errno::name(e));
-        }
-        *self.current.borrow_mut() = None;
-        self.remember(Ended { task: w.task, started, ended: seconds(), failure });
-    }
-
-    fn remember(&self, e: Ended) {
-        let mut completed = self.completed.borrow_mut();
-        if completed.len() >= COMPLETED_MAX {
-            completed.pop_front();
-        }
-        completed.push_back(e);
-    }
-
     /// Runs a command.
     pub async fn command(&self, job: &Job) -> Answer {
         if super::volumes::is_of_volumes(job.prefix) {
@@ -352,9 +231,8 @@ impl Service {
             "rbd task add migration commit" => self.add(job, Action::MigrationCommit).await,
             "rbd task add migration abort" => self.add(job, Action::MigrationAbort).await,
             "rbd task list" => {
-                if !self.loaded.get() && self.has_rbd_pools() {
-                    self.load().await.map_err(errno_text)?;
-                }
+                // Tasks of pools that do not answer are missing.
+                _ = tokio::time::timeout(LOAD_MAX, self.load()).await;
                 self.list(job, arg("task_id"))
             }
             "rbd task cancel" => self.cancel(job, arg("task_id")).await,
@@ -376,9 +254,7 @@ impl Service {
         let spec = if nspace.is_empty() { format!("{pool}/{image}") } else { format!("{pool}/{nspace}/{image}") };
         let failed = errno_text;
         let place = self.place(&pool, &nspace).await.map_err(failed)?;
-        if !self.loaded.get() {
-            self.load().await.map_err(failed)?;
-        }
+        self.load_pool(place.pool, &pool).await.map_err(failed)?;
         let id = if action == Action::TrashRemove {
             if !place.in_trash(&image).await.map_err(failed)? {
                 return Err((ENOENT, "[errno 2] RBD image not found (error retrieving image from trash)".to_owned()));
@@ -418,7 +294,7 @@ impl Service {
         task.sequence = self.next.replace(self.next.get() + 1);
         task.store(&place).await.map_err(failed)?;
         let out = task.to_json().to_string();
-        self.waiting.borrow_mut().insert(task.sequence, Waiting { task, again: None });
+        self.waiting.borrow_mut().insert(task.order(), Waiting { task, again: None });
         self.wake.notify_one();
         Ok(out.into())
     }
@@ -463,13 +339,11 @@ impl Service {
 
     fn shown(&self, t: &Task) -> Value {
         let mut v = t.to_json();
-        if let Some((c, _, running)) = &*self.current.borrow()
-            && c.id == t.id
-        {
+        if let Some((_, _, running)) = self.current.borrow().iter().find(|(c, ..)| c.id == t.id) {
             v["in_progress"] = json!(true);
             v["progress"] = json!(running.progress.get());
         }
-        if let Some(a) = self.waiting.borrow().get(&t.sequence).and_then(|w| w.again.clone()) {
+        if let Some(a) = self.waiting.borrow().get(&t.order()).and_then(|w| w.again.clone()) {
             v["retry_attempts"] = json!(a.tries);
             v["retry_message"] = json!(a.why);
             v["retry_time"] = json!(a.at.iso().trim_end_matches("+0000"));
@@ -496,14 +370,12 @@ impl Service {
         if !Self::may(job, &task, cluster::caps::Need::W) {
             return Err(missing());
         }
-        if let Some((c, _, running)) = &*self.current.borrow()
-            && c.id == id
-        {
+        if let Some((_, _, running)) = self.current.borrow().iter().find(|(c, ..)| c.id == id) {
             // The running task stops at its next step and is removed then.
             running.canceled.set(true);
             return Ok(Bytes::new());
         }
-        self.waiting.borrow_mut().remove(&task.sequence);
+        self.waiting.borrow_mut().remove(&task.order());
         let failed = errno_text;
         match self.place(&task.pool, &task.nspace).await {
             Ok(place) => task.forget(&place).await.map_err(failed)?,
@@ -564,14 +436,16 @@ impl Service {
     }
 
     fn progress_text(&self) -> String {
-        match &*self.current.borrow() {
+        let current = self.current.borrow();
+        if current.is_empty() {
             // The text is in the status line; there is no output.
-            None => "Nothing in progress".to_owned(),
-            Some((t, started, running)) => {
-                let (done, took) = (running.progress.get(), (seconds() - started) as u64);
-                let filled = (done * 28.0) as usize;
-                format!("{} ({took}s)\n    [{}{}]\n", t.message, "=".repeat(filled), ".".repeat(28 - filled.min(28)))
-            }
+            return "Nothing in progress".to_owned();
         }
+        let line = |(t, started, running): &(Task, f64, Rc<Running>)| {
+            let (done, took) = (running.progress.get(), (seconds() - started) as u64);
+            let filled = (done * 28.0) as usize;
+            format!("{} ({took}s)\n    [{}{}]\n", t.message, "=".repeat(filled), ".".repeat(28 - filled.min(28)))
+        };
+        current.iter().map(line).collect()
     }
 }

@@ -5,16 +5,18 @@
 //! managers' changes.
 
 use super::image::{Place, Step, absent_is_fine, enc};
-use super::{Job, Service, errno_text, mirror, pretty, seconds};
+use super::{Job, LOAD_MAX, Service, errno_text, mirror, pretty, seconds};
 use crate::images::schedule::{Level, Queue, Schedule, Schedules, parse_level, show};
-use base::errno::{EINVAL, EIO, ENOENT, Errno};
+use base::errno::{EBLOCKLISTED, EINVAL, EIO, ENOENT, ETIMEDOUT, Errno};
 use base::{PoolId, SnapId};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use std::time::Duration;
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use wire::Reader;
 use wire::msg::{OpCode, OsdOp};
@@ -56,6 +58,29 @@ impl Kind {
 /// Pool and namespace, and the image id for work on one image.
 type Target = (i64, String, Option<String>);
 
+/// Schedules and targets of a pool.
+#[derive(Default)]
+struct Read {
+    schedules: Vec<(Level, Schedule)>,
+    targets: Vec<(Target, String)>,
+    /// Namespaces whose images could not be read; `None` for the whole pool.
+    unread: Vec<Option<String>>,
+}
+
+impl Read {
+    /// With what was known before of the pool's part that could not be read.
+    fn with_known(mut self, pool: PoolId, schedules: &Schedules, targets: &BTreeMap<Target, String>) -> Self {
+        for nspace in std::mem::take(&mut self.unread) {
+            let is = |of: Option<&str>| nspace.is_none() || nspace.as_deref() == of;
+            let of_images = |l: &Level| nspace.is_none() || l.image.is_some();
+            self.schedules.extend(schedules.of(|l| l.pool == Some(pool.0) && of_images(l) && is(l.nspace.as_deref())));
+            let known = targets.iter().filter(|(t, _)| t.0 == pool.0 && is(Some(&t.1)));
+            self.targets.extend(known.map(|(t, name)| (t.clone(), name.clone())));
+        }
+        self
+    }
+}
+
 /// Schedules of one kind, and their queue.
 pub(super) struct Planned {
     kind: Kind,
@@ -64,6 +89,10 @@ pub(super) struct Planned {
     /// Targets of scheduled work, with their display names.
     targets: RefCell<BTreeMap<Target, String>>,
     loaded: Cell<Option<Instant>>,
+    /// Pools, or namespaces of pools, that could not be read the last time. Their known schedules and targets stay.
+    unread: RefCell<BTreeSet<(i64, Option<String>)>>,
+    /// Pools and namespaces at which work is being done.
+    at_work: RefCell<BTreeSet<(i64, String)>>,
     /// Held while schedules are read or changed.
     busy: tokio::sync::Mutex<()>,
     wake: Notify,
@@ -77,6 +106,8 @@ impl Planned {
             queue: RefCell::default(),
             targets: RefCell::default(),
             loaded: Cell::new(None),
+            unread: RefCell::default(),
+            at_work: RefCell::default(),
             busy: tokio::sync::Mutex::new(()),
             wake: Notify::new(),
         }
@@ -103,25 +134,78 @@ fn invalid<T>(text: String) -> Result<T, (Errno, String)> {
 }
 
 impl Service {
-    /// Runs due work; never completes.
-    pub(super) async fn run_schedule(&self, p: &Planned) {
+    fn planned(&self, kind: Kind) -> &Planned {
+        match kind {
+            Kind::TrashPurge => &self.purges,
+            Kind::MirrorSnapshot => &self.snapshots,
+        }
+    }
+
+    /// Runs due work, that of a namespace one by one and not a second time while it is under way; never completes.
+    pub(super) async fn run_schedule(self: Rc<Self>, kind: Kind) {
+        tokio::join!(self.read_schedules(kind), Rc::clone(&self).work_by_schedule(kind));
+    }
+
+    async fn read_schedules(&self, kind: Kind) {
+        let p = self.planned(kind);
         loop {
-            if p.loaded.get().is_none_or(|t| t.elapsed() >= REFRESH) && self.has_rbd_pools() {
+            if self.has_rbd_pools() {
                 let _busy = p.busy.lock().await;
                 let used = self.current();
-                if let Err(e) = self.refresh(p).await {
-                    self.look_at(used.as_ref(), e);
-                    tracing::debug!(kind = ?p.kind, "mgr: schedules cannot be read yet, will retry: {}", base::errno::name(e));
+                match self.refresh(p).await {
+                    Ok(()) => p.wake.notify_one(),
+                    Err(e) => {
+                        self.look_at(used.as_ref(), e);
+                        tracing::debug!(
+                            ?kind,
+                            "mgr: schedules cannot be read yet, will retry: {}",
+                            base::errno::name(e)
+                        );
+                    }
                 }
             }
+            tokio::time::sleep(if p.loaded.get().is_some() { REFRESH } else { IDLE }).await;
+        }
+    }
+
+    async fn work_by_schedule(self: Rc<Self>, kind: Kind) {
+        let p = self.planned(kind);
+        let mut jobs = JoinSet::new();
+        loop {
             let due = p.queue.borrow_mut().take_due(minute());
             let some = !due.is_empty();
+            let mut by: BTreeMap<(i64, String), Vec<Target>> = BTreeMap::new();
             for t in due {
-                let used = self.current();
-                if let Err(e) = self.execute(p, &t).await {
-                    self.look_at(used.as_ref(), e);
-                    tracing::warn!(kind = ?p.kind, pool = t.0, namespace = t.1, image = t.2, "mgr: scheduled work failed: {}", base::errno::name(e));
+                by.entry((t.0, t.1.clone())).or_default().push(t);
+            }
+            for (place, targets) in by {
+                if !p.at_work.borrow_mut().insert(place.clone()) {
+                    tracing::warn!(
+                        ?kind,
+                        pool = place.0,
+                        namespace = place.1,
+                        "mgr: scheduled work is late and left out"
+                    );
+                    continue;
                 }
+                let me = Rc::clone(&self);
+                jobs.spawn_local(async move {
+                    for t in targets {
+                        let used = me.current();
+                        if let Err(e) = me.execute(me.planned(kind), &t).await {
+                            me.look_at(used.as_ref(), e);
+                            tracing::warn!(
+                                ?kind,
+                                pool = t.0,
+                                namespace = t.1,
+                                image = t.2,
+                                "mgr: scheduled work failed: {}",
+                                base::errno::name(e)
+                            );
+                        }
+                    }
+                    me.planned(kind).at_work.borrow_mut().remove(&place);
+                });
             }
             if some {
                 p.plan();
@@ -132,19 +216,17 @@ impl Service {
                 .borrow()
                 .next()
                 .map(|m| Duration::from_secs_f64((m as f64 * 60.0 - seconds()).clamp(0.0, 60.0)));
-            let wait = match (next, p.loaded.get()) {
-                (Some(d), _) => d + Duration::from_millis(10),
-                (None, None) => IDLE,
-                (None, Some(t)) => REFRESH.saturating_sub(t.elapsed()).max(Duration::from_millis(100)),
-            };
+            let wait = next.map_or(REFRESH, |d| d + Duration::from_millis(10));
             tokio::select! {
                 () = p.wake.notified() => {}
+                Some(_) = jobs.join_next() => {}
                 () = tokio::time::sleep(wait.min(REFRESH)) => {}
             }
         }
     }
 
-    fn rbd_pools(&self) -> Vec<(PoolId, String)> {
+    /// Ids and names of the pools that are for images.
+    pub(super) fn rbd_pools(&self) -> Vec<(PoolId, String)> {
         let map = self.monitor.osdmap();
         let of_rbd = map.pools.iter().filter(|(_, p)| p.application_metadata.contains_key("rbd"));
         of_rbd.filter_map(|(id, _)| Some((*id, map.pool_name(*id)?.to_owned()))).collect()
@@ -161,29 +243,37 @@ impl Service {
                 Err(error) => tracing::warn!(error, "mgr: option {} is not a valid schedule", p.kind.option()),
             }
         }
-        let mut targets = BTreeMap::new();
+        // Without a client nothing can be read, and what is known stays.
+        self.connect().await?;
+        let (mut targets, mut unread) = (BTreeMap::new(), BTreeSet::new());
         for (pool, name) in self.rbd_pools() {
-            match self.refresh_pool(p.kind, pool, &name, &mut all, &mut targets).await {
+            let reading = self.read_pool(p.kind, pool, &name, all.concern(pool.0));
+            let read = match tokio::time::timeout(LOAD_MAX, reading).await.unwrap_or(Err(ETIMEDOUT)) {
+                Ok(read) => read,
                 // The pool was removed meanwhile.
-                Ok(()) | Err(ENOENT) => {}
-                Err(e) => return Err(e),
-            }
+                Err(ENOENT) => continue,
+                Err(EBLOCKLISTED) => return Err(EBLOCKLISTED),
+                Err(e) => {
+                    tracing::warn!(pool = name, "mgr: {} cannot be read: {}", p.kind.object(), base::errno::name(e));
+                    Read { unread: vec![None], ..Read::default() }
+                }
+            };
+            unread.extend(read.unread.iter().map(|n| (pool.0, n.clone())));
+            let read = read.with_known(pool, &p.schedules.borrow(), &p.targets.borrow());
+            read.schedules.into_iter().for_each(|(l, s)| all.put(l, s));
+            targets.extend(read.targets);
         }
         *p.schedules.borrow_mut() = all;
         *p.targets.borrow_mut() = targets;
+        *p.unread.borrow_mut() = unread;
         p.loaded.set(Some(Instant::now()));
         p.plan();
         Ok(())
     }
 
-    async fn refresh_pool(
-        &self,
-        kind: Kind,
-        pool: PoolId,
-        name: &str,
-        all: &mut Schedules,
-        targets: &mut BTreeMap<Target, String>,
-    ) -> Step<()> {
+    /// Reads the schedules and targets of a pool; targets only if a schedule may concern them.
+    async fn read_pool(&self, kind: Kind, pool: PoolId, name: &str, concerned: bool) -> Step<Read> {
+        let mut read = Read::default();
         let root = self.place_in(pool, "").await?;
         let input = enc(|w| {
             w.blob(b"");
@@ -203,42 +293,67 @@ impl Service {
                 _ => tracing::warn!(pool = name, "mgr: {} of {id} is not a valid schedule", kind.object()),
             }
         }
-        if levels.is_empty() && !all.concern(pool.0) {
-            return Ok(());
+        if levels.is_empty() && !concerned {
+            return Ok(read);
         }
-        let namespaces = root.namespaces().await?;
-        for nspace in namespaces {
-            let place = Place { nspace: Bytes::copy_from_slice(nspace.as_bytes()), ..root.clone() };
-            let wants_names = kind == Kind::MirrorSnapshot || levels.iter().any(|(l, _)| l.image.is_some());
-            let names = if wants_names { self.names(pool, &nspace).await? } else { BTreeMap::new() };
-            let shown = |image: &str| {
-                let place = if nspace.is_empty() { name.to_owned() } else { format!("{name}/{nspace}") };
-                format!("{place}/{image}")
-            };
+        for nspace in root.namespaces().await? {
             for (l, s) in &levels {
                 let title = match (&l.nspace, &l.image) {
                     // A pool's schedule is added once, in the pass over the default namespace.
                     (None, _) if nspace.is_empty() => format!("{name}/"),
                     (Some(n), None) if *n == nspace => format!("{name}/{n}/"),
-                    // A schedule of a removed image is ignored.
-                    (Some(n), Some(id)) if *n == nspace => match names.get(id) {
-                        Some(image) => shown(image),
-                        None => continue,
-                    },
                     _ => continue,
                 };
-                all.put(Level { name: title, ..l.clone() }, s.clone());
+                read.schedules.push((Level { name: title, ..l.clone() }, s.clone()));
             }
-            match kind {
-                Kind::TrashPurge => {
-                    targets.insert((pool.0, nspace, None), name.to_owned());
+            let of = Place { nspace: Bytes::copy_from_slice(nspace.as_bytes()), ..root.clone() };
+            match self.read_images(kind, &of, (name, &nspace), &levels, &mut read).await {
+                Ok(()) => {}
+                Err(e @ (EBLOCKLISTED | ETIMEDOUT)) => return Err(e),
+                Err(e) => {
+                    let what = kind.object();
+                    tracing::warn!(
+                        pool = name,
+                        namespace = nspace,
+                        "mgr: images for {what} cannot be read: {}",
+                        base::errno::name(e)
+                    );
+                    read.unread.push(Some(nspace));
                 }
-                Kind::MirrorSnapshot => {
-                    for id in mirror::primaries(&place).await? {
-                        if let Some(image) = names.get(&id) {
-                            targets.insert((pool.0, nspace.clone(), Some(id.clone())), shown(image));
-                        }
-                    }
+            }
+        }
+        Ok(read)
+    }
+
+    /// Reads the images of a namespace that have schedules or are targets.
+    async fn read_images(
+        &self,
+        kind: Kind,
+        place: &Place,
+        (pool, nspace): (&str, &str),
+        levels: &[(Level, Schedule)],
+        read: &mut Read,
+    ) -> Step<()> {
+        let id = place.pool.0;
+        if kind == Kind::TrashPurge {
+            read.targets.push(((id, nspace.to_owned(), None), pool.to_owned()));
+        }
+        let wants_names = kind == Kind::MirrorSnapshot || levels.iter().any(|(l, _)| l.image.is_some());
+        let names = if wants_names { self.names(place.pool, nspace).await? } else { BTreeMap::new() };
+        let shown = |image: &str| {
+            let place = if nspace.is_empty() { pool.to_owned() } else { format!("{pool}/{nspace}") };
+            format!("{place}/{image}")
+        };
+        for (l, s) in levels.iter().filter(|(l, _)| l.nspace.as_deref() == Some(nspace)) {
+            // A schedule of a removed image is ignored.
+            if let Some(image) = l.image.as_ref().and_then(|i| names.get(i)) {
+                read.schedules.push((Level { name: shown(image), ..l.clone() }, s.clone()));
+            }
+        }
+        if kind == Kind::MirrorSnapshot {
+            for image in mirror::primaries(place).await? {
+                if let Some(name) = names.get(&image) {
+                    read.targets.push(((id, nspace.to_owned(), Some(image)), shown(name)));
                 }
             }
         }
@@ -309,6 +424,14 @@ impl Service {
         let _busy = p.busy.lock().await;
         if p.loaded.get().is_none() && self.has_rbd_pools() {
             self.refresh(p).await.map_err(errno_text)?;
+        }
+        if let Some(pool) = level.pool.filter(|_| matches!(what, "add" | "remove")) {
+            // What is stored there is not known, and would be overwritten.
+            let unread = p.unread.borrow();
+            let of_image = level.image.is_some() && unread.contains(&(pool, level.nspace.clone()));
+            if of_image || unread.contains(&(pool, None)) {
+                return Err((EIO, format!("the schedules of {} cannot be read; the log says why", level.name)));
+            }
         }
         let start = arg("start_time").unwrap_or_default();
         let keep = match what {
@@ -388,5 +511,30 @@ impl Service {
             }
         }
         .map_err(errno_text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unread_part_of_a_pool_stays_as_it_was_known() {
+        let mut known = Schedules::default();
+        let hourly = Schedule::from_json(br#"[{"interval": "1h", "start_time": null}]"#).unwrap();
+        for id in ["3", "3/t", "3/t/x", "3/u/y", "4/t/z"] {
+            known.put(Level::from_id(id).unwrap(), hourly.clone());
+        }
+        let target = |pool, nspace: &str| ((pool, nspace.to_owned(), Some("i".to_owned())), "name".to_owned());
+        let targets: BTreeMap<Target, String> = [target(3, "t"), target(3, "u"), target(4, "t")].into();
+        let kept = |unread: Option<&str>| {
+            let read = Read { unread: vec![unread.map(str::to_owned)], ..Read::default() };
+            let read = read.with_known(PoolId(3), &known, &targets);
+            let of: Vec<String> = read.targets.iter().map(|(t, _)| format!("{}/{}", t.0, t.1)).collect();
+            (read.schedules.iter().map(|(l, _)| l.id()).collect::<Vec<_>>(), of)
+        };
+        let words = |all: &[&str]| all.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>();
+        assert_eq!(kept(None), (words(&["3", "3/t", "3/t/x", "3/u/y"]), words(&["3/t", "3/u"])));
+        assert_eq!(kept(Some("t")), (words(&["3/t/x"]), words(&["3/t"])));
     }
 }

@@ -7,7 +7,7 @@ use super::image::{COOKIE, Image, Place, Step, absent_is_fine, enc};
 use super::mirror::ask_owner;
 use super::mirrored::{self, Mirrored};
 use super::{migration, snap};
-use base::errno::{EBUSY, ECANCELED, EINVAL, EMLINK, ENOENT, ENOTEMPTY, EOPNOTSUPP, EROFS, Errno};
+use base::errno::{EBUSY, ECANCELED, EINVAL, EMLINK, ENOENT, ENOTEMPTY, EOPNOTSUPP, EPERM, EROFS, Errno};
 use base::{PoolId, SnapId};
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -98,6 +98,9 @@ pub(super) struct Task {
     pub(super) source: Option<Source>,
 }
 
+/// Sequence number, pool and namespace of a task.
+pub(super) type Order = (u64, String, String);
+
 /// An image by pool, namespace and id, with its mirroring mode.
 pub(super) type Source = (PoolId, String, String, Option<u8>);
 
@@ -130,8 +133,9 @@ impl Task {
         v
     }
 
-    /// Parses a stored task; `None` for unsupported actions.
-    fn from_json(text: &[u8]) -> Option<Self> {
+    /// Parses a task that is stored in a pool and namespace; `None` for unsupported actions. What it says of its place
+    /// does not count: who may write there may give tasks for that place only.
+    fn from_json(text: &[u8], pool: &str, nspace: &str) -> Option<Self> {
         let v: Value = serde_json::from_slice(text).ok()?;
         let refs = v.get("refs")?;
         let word = |k: &str| refs.get(k).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -140,8 +144,8 @@ impl Task {
             id: v.get("id")?.as_str()?.to_owned(),
             message: v.get("message")?.as_str()?.to_owned(),
             action: Action::from_word(&word("action"))?,
-            pool: word("pool_name"),
-            nspace: word("pool_namespace"),
+            pool: pool.to_owned(),
+            nspace: nspace.to_owned(),
             image: word("image_name"),
             image_id: word("image_id"),
             source: v.get("source").and_then(|s| {
@@ -154,6 +158,11 @@ impl Task {
 
     fn key(&self) -> Bytes {
         format!("{:016x}", self.sequence).into()
+    }
+
+    /// The place in the order of all tasks; pools and namespaces number theirs apart.
+    pub(super) fn order(&self) -> Order {
+        (self.sequence, self.pool.clone(), self.nspace.clone())
     }
 
     /// Stores the task.
@@ -170,8 +179,8 @@ impl Task {
     }
 }
 
-/// Tasks stored in a pool and namespace.
-pub(super) async fn stored(place: &Place) -> Step<Vec<Task>> {
+/// Tasks stored in a namespace of a pool that has this name.
+pub(super) async fn stored(place: &Place, pool: &str) -> Step<Vec<Task>> {
     let input = enc(|w| {
         w.blob(b"");
         w.u64(TASKS_MAX);
@@ -183,7 +192,8 @@ pub(super) async fn stored(place: &Place) -> Step<Vec<Task>> {
         r => r?,
     };
     let entries: BTreeMap<Bytes, Bytes> = Reader::shared(&b).get().map_err(|_| base::errno::EIO)?;
-    Ok(entries.values().filter_map(|v| Task::from_json(v)).collect())
+    let nspace = String::from_utf8_lossy(&place.nspace);
+    Ok(entries.values().filter_map(|v| Task::from_json(v, pool, &nspace)).collect())
 }
 
 /// Image ids in a reply of `trash_list`, each with the end of its deferment.
@@ -241,6 +251,17 @@ pub(super) async fn check(place: &Place, action: Action, spec: &str, id: &str) -
         Action::Flatten if image.is_journaled() && needs_journal(&image).await.map_err(bad)? => {
             Err((EOPNOTSUPP, format!("image {spec} is mirrored by its journal: use the rbd command")))
         }
+        Action::Flatten => match image.parent {
+            Some(ref p) => image.check_parent(p).await.map_err(|e| match e {
+                EPERM => (EPERM, format!("image {spec} is not a clone that its parent lists")),
+                EOPNOTSUPP => {
+                    let why = "is a clone of format 1 of an image in another pool or namespace: use the rbd command";
+                    (EOPNOTSUPP, format!("image {spec} {why}"))
+                }
+                e => bad(e),
+            }),
+            None => Ok(()),
+        },
         _ => Ok(()),
     }
 }
@@ -254,6 +275,7 @@ pub(super) fn failure(action: Action, e: Errno) -> Option<&'static str> {
         (EINVAL, Action::MigrationCommit) => Some("Image is not migrating or migration not executed"),
         (ECANCELED, _) => Some("Operation canceled"),
         (EOPNOTSUPP, _) => Some("not supported as a background task"),
+        (EPERM, _) => Some("Image refers to data that is not its own"),
         _ => None,
     }
 }
@@ -411,4 +433,24 @@ where
         ended(set.join_next().await)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stored_task_is_of_the_place_where_it_is_stored() {
+        let text = json!({
+            "sequence": u64::MAX,
+            "id": "1",
+            "message": "Removing image b/victim",
+            "refs": { "action": "remove", "pool_name": "b", "pool_namespace": "n", "image_name": "v", "image_id": "x" },
+        })
+        .to_string();
+        let t = Task::from_json(text.as_bytes(), "a", "t").unwrap();
+        assert_eq!((t.pool.as_str(), t.nspace.as_str()), ("a", "t"));
+        let other = Task::from_json(text.as_bytes(), "b", "t").unwrap();
+        assert_ne!(t.order(), other.order(), "two pools may have the same numbers");
+    }
 }
