@@ -113,14 +113,21 @@ fn lights_after(known: &[u8], id: &str, kind: &str, on: bool) -> String {
     json!(all).to_string()
 }
 
-/// The samples among keys that are to be removed; `oldest` is the oldest name that is kept.
+/// The samples among keys that are to be removed; `oldest` is the oldest name that is kept. The last samples of a drive's
+/// days stay before others, so that many on one day displace no history.
 fn excess<'a>(keys: impl Iterator<Item = &'a str>, oldest: &str) -> Vec<&'a str> {
     let parts = |k: &'a str| Some((k.strip_prefix(METRICS)?.rsplit_once('/')?, k));
     let mut all: Vec<(&str, &str, &str)> = keys.filter_map(parts).map(|((id, at), k)| (at, id, k)).collect();
     all.sort_unstable();
+    let mut days: BTreeMap<&str, &str> = BTreeMap::new();
+    let is_last = |(at, id, _): &(&'a str, &'a str, &'a str)| {
+        let day = at.split('-').next().unwrap_or_default();
+        days.insert(id, day) != Some(day)
+    };
+    let (daily, others): (Vec<_>, Vec<_>) = all.into_iter().rev().partition(is_last);
     let (mut kept, mut of): (usize, BTreeMap<&str, usize>) = (0, BTreeMap::new());
     let mut gone = Vec::new();
-    for (at, id, key) in all.into_iter().rev() {
+    for (at, id, key) in daily.into_iter().chain(others) {
         let n = of.entry(id).or_default();
         if at < oldest || kept >= SAMPLES_MAX || *n >= PER_DEVICE {
             gone.push(key);
@@ -293,7 +300,8 @@ impl Service {
         let key = format!("{METRICS}{id}/{}", stamp(now()));
         ask(c, json!({"prefix": "config-key set", "key": key, "val": text})).await?;
         let key = format!("device/{id}");
-        let known = ask(c, json!({"prefix": "config-key get", "key": key})).await.unwrap_or_default();
+        // What an operator has noted there stays, also when it cannot be read now.
+        let known = value_of(c, &key).await?.unwrap_or_default();
         let mut known: Map<String, Value> = serde_json::from_slice(&known).unwrap_or_default();
         let worn = wear.map(|w| Value::from(w.to_string()));
         if known.get("wear_level") == worn.as_ref() {
@@ -348,11 +356,24 @@ mod tests {
         let other = "mgr/devicehealth/last_scrape";
         let mut keys: Vec<String> = (0..PER_DEVICE + 2).map(|i| key("A", i)).collect();
         keys.extend([old.clone(), key("B/x", 7), other.to_owned()]);
-        let gone = excess(keys.iter().map(String::as_str), "20250601-000000");
-        assert_eq!(gone, [key("A", 1).as_str(), key("A", 0).as_str(), old.as_str()]);
+        let mut gone = excess(keys.iter().map(String::as_str), "20250601-000000");
+        gone.sort_unstable();
+        assert_eq!(gone, [old.as_str(), key("A", 0).as_str(), key("A", 1).as_str()]);
         let many: Vec<String> = (0..SAMPLES_MAX + 5).map(|i| key(&format!("D{i}"), i)).collect();
         assert_eq!(excess(many.iter().map(String::as_str), "").len(), 5);
         assert_eq!(stamp(Utime { sec: 1_795_937_401, nsec: 0 }), "20261129-073001");
+    }
+
+    #[test]
+    fn many_samples_of_a_day_displace_no_history() {
+        let daily: Vec<String> =
+            (1..=50).map(|d| format!("{METRICS}A/2026{:02}{:02}-000001", 1 + d / 28, 1 + d % 28)).collect();
+        let many = (0..120).map(|s| format!("{METRICS}A/20260601-{s:06}"));
+        let keys: Vec<String> = daily.iter().cloned().chain(many).collect();
+        let gone = excess(keys.iter().map(String::as_str), "");
+        assert_eq!(gone.len(), 170 - PER_DEVICE);
+        assert!(!gone.iter().any(|k| daily.iter().any(|d| d == k)), "one of each day stays");
+        assert!(!gone.contains(&keys[169].as_str()), "and the newest");
     }
 
     #[test]
