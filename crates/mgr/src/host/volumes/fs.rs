@@ -145,14 +145,25 @@ impl Fs {
     }
 
     /// Entries of a directory that `keep` selects and names.
-    pub(super) async fn list<T>(&self, path: &[u8], mut keep: impl FnMut(Entry) -> Option<T>) -> Result<Vec<T>, Errno> {
+    pub(super) async fn list<T>(&self, path: &[u8], keep: impl FnMut(Entry) -> Option<T>) -> Result<Vec<T>, Errno> {
+        self.first(path, usize::MAX, keep).await
+    }
+
+    /// The first `n` entries of a directory that `keep` selects and names; the rest of the directory is not read.
+    pub(super) async fn first<T>(
+        &self,
+        path: &[u8],
+        n: usize,
+        mut keep: impl FnMut(Entry) -> Option<T>,
+    ) -> Result<Vec<T>, Errno> {
         let mut out = Vec::new();
         let mut at = Some(Cursor::default());
-        while let Some(from) = at {
+        while let Some(from) = at.filter(|_| out.len() < n) {
             let (entries, next) = self.page(path, &from).await?;
             out.extend(entries.into_iter().filter(|e| e.name != "." && e.name != "..").filter_map(&mut keep));
             at = next;
         }
+        out.truncate(n);
         Ok(out)
     }
 

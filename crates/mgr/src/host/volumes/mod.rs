@@ -1,7 +1,7 @@
 //! Commands on the contents of file systems (`fs subvolumegroup`, `fs subvolume`, `fs clone`, `fs snap-schedule`), clones,
 //! the trash and scheduled snapshots.
 //!
-//! Commands run one after the other. Clones and purges run beside them, some at a time; they take the commands' lock
+//! Commands run one after the other, those that only list names beside the others. Clones and purges run beside them, some at a time; they take the commands' lock
 //! for the steps that change what commands see.
 
 mod auth;
@@ -70,6 +70,8 @@ type Key = (Kind, i32, String);
 pub(super) struct Volumes {
     /// Held by commands and by steps of jobs that change what commands see, by file system.
     locks: RefCell<BTreeMap<i32, Rc<Mutex<()>>>>,
+    /// Held by commands that only list names, which may be many, by file system.
+    lists: RefCell<BTreeMap<i32, Rc<Mutex<()>>>>,
     mounts: RefCell<BTreeMap<i32, Fs>>,
     running: RefCell<BTreeMap<Key, (String, Rc<Progress>)>>,
     /// Jobs that failed, and when they are tried again.
@@ -87,6 +89,16 @@ pub(super) struct Volumes {
 impl Volumes {
     fn lock(&self, fscid: i32) -> Rc<Mutex<()>> {
         Rc::clone(self.locks.borrow_mut().entry(fscid).or_default())
+    }
+
+    /// The lock of a command. Those that only list names wait for each other, and nobody waits for them.
+    fn lock_of(&self, fscid: i32, prefix: &str) -> Rc<Mutex<()>> {
+        match prefix {
+            "fs subvolumegroup ls" | "fs subvolumegroup exist" | "fs subvolume ls" | "fs subvolume exist" => {
+                Rc::clone(self.lists.borrow_mut().entry(fscid).or_default())
+            }
+            _ => self.lock(fscid),
+        }
     }
 
     /// Waits until no clone of a file system runs that was cancelled.
@@ -273,7 +285,7 @@ impl Service {
         let Some(found) = self.monitor.file_system(&name) else {
             return (ENOENT, format!("FS '{name}' not found"), Bytes::new());
         };
-        let lock = self.volumes.lock(found.fscid);
+        let lock = self.volumes.lock_of(found.fscid, job.prefix);
         let guard = lock.lock().await;
         let r = async {
             let v = Vol { fs: self.mount(found.fscid).await?, fscid: found.fscid, service: self, args: &job.args };
@@ -306,6 +318,7 @@ impl Service {
                 let mut seen = self.volumes.seen.borrow_mut();
                 seen.retain(|id| systems.contains(id));
                 self.volumes.locks.borrow_mut().retain(|id, _| systems.contains(id));
+                self.volumes.lists.borrow_mut().retain(|id, _| systems.contains(id));
                 self.volumes.mounts.borrow_mut().retain(|id, _| systems.contains(id));
                 let new: Vec<i32> = systems.into_iter().filter(|id| !seen.contains(id)).collect();
                 self.volumes.due.borrow_mut().extend(new);
@@ -375,10 +388,12 @@ impl Service {
                 });
             }
         }
-        for name in purge::entries(&fs).await? {
-            let shown = String::from_utf8_lossy(&name).into_owned();
-            let key = (Kind::Purge, fscid, shown.clone());
-            if free(&key) && room(Kind::Purge, PURGES_MAX) > 0 {
+        let key_of = |name: &Bytes| (Kind::Purge, fscid, String::from_utf8_lossy(name).into_owned());
+        for name in purge::entries(&fs, room(Kind::Purge, PURGES_MAX), |n| free(&key_of(n))).await? {
+            let key = key_of(&name);
+            // Two names may look alike.
+            if free(&key) {
+                let shown = key.2.clone();
                 self.volumes.running.borrow_mut().insert(key.clone(), (shown, Rc::default()));
                 let (me, fs, lock) = (Rc::clone(self), fs.clone(), self.volumes.lock(fscid));
                 jobs.spawn_local(async move {

@@ -20,9 +20,9 @@ const FILES: usize = 16;
 const DEPTH_MAX: usize = 256;
 const PATH_MAX: usize = 32 << 10;
 
-/// An entry of the trash that can be purged: none that another manager left there by a mistake.
-pub(super) async fn entries(fs: &Fs) -> Result<Vec<Bytes>, Errno> {
-    match fs.list(TRASH.as_bytes(), |e| Some(e.name)).await {
+/// The first `n` entries of the trash that are wanted. A trash that is too long to be read shrinks, too.
+pub(super) async fn entries(fs: &Fs, n: usize, wanted: impl Fn(&Bytes) -> bool) -> Result<Vec<Bytes>, Errno> {
+    match fs.first(TRASH.as_bytes(), n, |e| Some(e.name).filter(&wanted)).await {
         Err(ENOENT) => Ok(Vec::new()),
         r => r,
     }

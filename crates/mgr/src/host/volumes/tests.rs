@@ -48,7 +48,7 @@ impl Home {
         for t in clone::tracked(&self.fs()).await.map_err(|e| (e, String::new()))? {
             clone::run(&self.fs(), &self.service.volumes.lock(1), &t, &Rc::default()).await?;
         }
-        for e in purge::entries(&self.fs()).await.map_err(|e| (e, String::new()))? {
+        for e in purge::entries(&self.fs(), usize::MAX, |_| true).await.map_err(|e| (e, String::new()))? {
             purge::purge(&self.fs(), &self.service.volumes.lock(1), &e).await.map_err(|e| (e, String::new()))?;
         }
         Ok(())
@@ -301,6 +301,31 @@ fn scheduled_snapshots_are_made_and_old_ones_go() {
         assert_eq!(taken(&p, 1, second(3600 * 5)).await, (Ok(()), 2));
         p.path = "/gone".to_owned();
         assert_eq!(taken(&p, 99, second(0)).await, (Err(ENOENT), 0));
+    });
+}
+
+#[test]
+fn listings_delay_no_changes() {
+    let v = Volumes::default();
+    let held = v.lock_of(1, "fs subvolume exist");
+    let _guard = held.try_lock().unwrap();
+    assert!(v.lock_of(1, "fs subvolume ls").try_lock().is_err());
+    let change = v.lock_of(1, "fs subvolume create");
+    let _change = change.try_lock().unwrap();
+    assert!(v.lock(1).try_lock().is_err(), "steps of jobs wait for changes");
+}
+
+#[test]
+fn a_part_of_a_long_trash_is_purged() {
+    test(async || {
+        let h = Home::new();
+        for n in 0..5 {
+            h.ok(&format!("fs subvolume create sub_name=s{n}")).await;
+            h.ok(&format!("fs subvolume rm sub_name=s{n}")).await;
+        }
+        let all = purge::entries(&h.fs(), usize::MAX, |_| true).await.unwrap();
+        let some = purge::entries(&h.fs(), 2, |n| *n != all[0]).await.unwrap();
+        assert_eq!((all.len(), &some[..]), (5, &all[1..3]));
     });
 }
 
