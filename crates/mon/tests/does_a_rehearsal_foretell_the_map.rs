@@ -282,6 +282,26 @@ fn a_change_in_steps_holds_pgs_and_is_undone_or_committed() {
 }
 
 #[test]
+fn an_undo_brings_back_pgs_that_a_weight_of_zero_moved() {
+    let (mut c, admin) = cluster();
+    c.ok(admin, &json!({ "prefix": "balancer on" }));
+    let start = places(c.map());
+    let empty = json!({ "prefix": "osd crush reweight", "name": "osd.12", "weight": 0.0 });
+    let (rc, rs, record) = apply(&mut c, admin, "here:1", &empty);
+    assert_eq!(rc, 0, "{rs}");
+    let pgs: Vec<PgId> = record.pgs.keys().copied().collect();
+    assert_eq!(release(&mut c, admin, "here:1", &pgs).0, 0);
+    report(&mut c, 2);
+    assert!(differing(&start, &places(c.map())) > 2);
+    // The OSD gets weight as one that joins does.
+    c.ok(admin, &json!({ "prefix": "rehearse undo" }));
+    assert_eq!(differing(&start, &places(c.map())), 0);
+    assert!(c.map().pg_upmap_items.is_empty());
+    c.ticks(30);
+    assert!(c.map().pg_upmap_items.is_empty());
+}
+
+#[test]
 fn an_undo_overwrites_what_others_changed_only_by_force() {
     let (mut c, admin) = cluster();
     let start = places(c.map());

@@ -3,13 +3,14 @@
 mod support;
 
 use base::{OsdId, PgId, PoolId};
+use cluster::osdmap::osd_state;
 use mgr::balance::Spread;
 use mon::state::Role;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use support::*;
-use wire::msg::{MOsdPgCreated, MPgStats};
-use wire::types::{OsdStat, PgStat, StoreStatfs, pg_state};
+use wire::msg::{MOsdFull, MOsdPgCreated, MPgStats};
+use wire::types::{OsdStat, PaxosHeader, PgStat, StoreStatfs, pg_state};
 
 const OSDS: i32 = 12;
 const PGS: u32 = 128;
@@ -317,6 +318,27 @@ fn pgs_with_objects_stay_when_an_osd_joins_and_the_balancer_moves_them() {
     f.c.boot(OSDS + 1, &osd_addr(OSDS + 1));
     assert_ne!(f.places(), before, "nothing is held");
     assert!(held(&f, OSDS + 1) > 0);
+}
+
+#[test]
+fn full_osds_give_pgs_away_as_soon_as_an_osd_joins() {
+    let mut f = Field::of(512);
+    let (epoch, osd) = (f.c.map().epoch, f.c.osd_session(3, osd_addr(3), Role::Mon));
+    let state = osd_state::BACKFILLFULL;
+    f.c.send(osd, &MOsdFull { paxos: PaxosHeader::from(epoch), map_epoch: epoch, state });
+    // Degraded objects keep the balancer from moving anything.
+    f.report(1, 0);
+    f.c.ticks(10);
+    assert_ne!(f.c.map().state(OsdId(3)) & osd_state::BACKFILLFULL, 0);
+    let before = f.places();
+    f.c.new_osd(f.admin, OSDS, "new");
+    f.c.boot(OSDS, &osd_addr(OSDS));
+    let after = f.places();
+    let moved: Vec<_> = before.iter().zip(&after).filter(|(b, a)| b != a).collect();
+    assert!(!moved.is_empty() && f.items() > 0, "{} items", f.items());
+    for (b, a) in moved {
+        assert!(b.contains(&OsdId(3)) && !a.contains(&OsdId(3)), "{b:?} {a:?}");
+    }
 }
 
 /// Of more PGs than a step looks at, the rest is held by the monitor that leads next.

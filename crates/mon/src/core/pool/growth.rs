@@ -8,12 +8,14 @@
 //!
 //! Tests: an assertion; `tests/does_the_balancer_even_osds_out.rs`.
 
+use crate::command::rehearse::steps::KEY as REHEARSED;
 use crate::core::MonCore;
 use crate::core::reply::fetch::Fetch;
 use crate::state::balance::{may_hold, options};
 use crate::state::log::Prio;
-use base::{Epoch, PgId};
+use base::{Epoch, OsdId, PgId};
 use cluster::OsdMap;
+use cluster::osdmap::osd_state;
 use mgr::balance::{StoredGrowth, joins};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +26,9 @@ const PGS_A_STEP: usize = 8192;
 impl MonCore {
     /// Adds to the pending change, if OSDs join by it, what keeps PGs in their places.
     pub(in crate::core) fn hold_growth(&mut self) {
-        if self.pending.inc().is_none_or(|i| i.crush.is_empty() && i.new_weight.is_empty()) {
+        // The undo of a rehearsed change brings back where PGs were; items would keep them where the change has put them.
+        let is_undo = self.pending.kv.get(REHEARSED).is_some_and(Option::is_none);
+        if is_undo || self.pending.inc().is_none_or(|i| i.crush.is_empty() && i.new_weight.is_empty()) {
             return;
         }
         let after = self.pending.map(&self.state);
@@ -70,6 +74,12 @@ impl MonCore {
         };
         let held = growth.step(&after, PGS_A_STEP, &wanted);
         debug_assert!(looked.get() <= PGS_A_STEP, "a step looked at {} PGs", looked.get());
+        // The newcomers are there to take the data of OSDs that are too full.
+        let is_full = |o: OsdId| after.state(o) & (osd_state::BACKFILLFULL | osd_state::FULL) != 0;
+        let relieves = |pg: PgId, items: &[(OsdId, OsdId)]| {
+            items.iter().any(|(_, o)| is_full(*o) && !after.pg_to_raw_upmap(pg).contains(o))
+        };
+        let held: Vec<_> = held.into_iter().filter(|(pg, items)| !relieves(*pg, items)).collect();
         let n = held.len();
         for (pg, items) in held {
             self.pending.set_upmap_items(&self.state, pg, items);
