@@ -52,6 +52,7 @@ impl Store {
     pub(super) fn write_early(&mut self, tag: Tag, ops: &[Op], packs: &Packs) -> Result<(), ReadError> {
         let p = self.plan(tag);
         if p.early.is_empty() {
+            let last_edge = ops.iter().rposition(needs_edges);
             for (at, op) in ops.iter().enumerate() {
                 let Op::Write { cid, oid, off, data, .. } = op else { continue };
                 // Early data is not found by later operations that need its content. Of two equal writes, the
@@ -62,12 +63,12 @@ impl Store {
                     }
                     _ => false,
                 };
-                let packed = packs.iter().any(|p| p.0 + at + 1 == ops.len());
-                if packed || ops.iter().skip(at + 1).any(needs_edges) || ops.iter().take(at).any(same) {
+                let (b0, b1) = whole(*off, data.len() as u64);
+                if b1 <= b0 || (b1 - b0) * BLOCK < self.cfg.early_bytes as u64 || last_edge > Some(at) {
                     continue;
                 }
-                let (b0, b1) = whole(*off, data.len() as u64);
-                if b1 <= b0 || (b1 - b0) * BLOCK < self.cfg.early_bytes as u64 {
+                let packed = packs.iter().any(|p| p.0 + at + 1 == ops.len());
+                if packed || ops.iter().take(at).any(same) {
                     continue;
                 }
                 let from = (b0 * BLOCK - off) as usize;
@@ -87,13 +88,14 @@ impl Store {
             return Err(ReadError::Wait);
         }
         let plan = p.id;
+        let last_edge = ops.iter().rposition(needs_edges);
         let mut gone = Vec::new();
         for mut e in std::mem::take(&mut p.early) {
             let found = ops.iter().enumerate().find_map(|(at, op)| match op {
                 Op::Write { cid, oid, off, data, .. } if e.is(*cid, oid, *off, data) => Some((at, data)),
                 _ => None,
             });
-            match found.filter(|(at, _)| allowed && !ops.iter().skip(at + 1).any(needs_edges)) {
+            match found.filter(|(at, _)| allowed && last_edge <= Some(*at)) {
                 // The same bytes may be in another buffer now. Keeping that one makes the next comparison
                 // cheap.
                 Some((_, data)) => {

@@ -46,6 +46,7 @@ mod replay;
 mod requests;
 mod room;
 mod runs;
+mod sources;
 mod streams;
 mod suspend;
 mod write_guard;

@@ -14,8 +14,8 @@
 use super::Store;
 use super::config::Packing;
 use super::perform::{Applied, Run};
-use super::prepare::sources;
 use super::read::Resident;
+use super::sources::Sources;
 use crate::api::{ReadError, Tag};
 use crate::compress::{Compression, Packer};
 use crate::key::{Cid, Oid};
@@ -191,7 +191,8 @@ impl Store {
         let blocks = packs.iter().filter_map(behind).map(|o| o.cost().0 as usize).sum::<usize>();
         let mut rest = cut;
         // What the map will be like after an undo, or without its pages, is not known.
-        let unknown = |at: usize| self.cfg.prepare_less || ops.iter().take(at).any(|o| matches!(o, Op::Undo { .. }));
+        let undo = ops.iter().position(|o| matches!(o, Op::Undo { .. }));
+        let unknown = |at: usize| self.cfg.prepare_less || undo.is_some_and(|u| u < at);
         let changes = (0..ops.len()).filter(|at| ops.get(*at).is_some_and(|o| changed(o).is_some() && unknown(*at)));
         rest += changes.count() as u64 * 2 * EXTENT_MAX;
         // Blocks of a rest may all be in runs of their own.
@@ -225,8 +226,13 @@ impl Store {
 
     /// Asks for the extents that operation `at` cuts. Calls `f` with the object and each of them. False if pages are
     /// missing.
-    pub(super) fn find_cuts(m: &mut Meta, ops: &[Op], at: usize, f: &mut impl FnMut(&mut Meta, u32, Extent)) -> bool {
-        let mut ok = true;
+    pub(super) fn find_cuts(
+        m: &mut Meta,
+        all: &Sources<'_>,
+        at: usize,
+        f: &mut impl FnMut(&mut Meta, u32, Extent),
+    ) -> bool {
+        let (mut ok, ops) = (true, all.ops);
         if let Some(Op::Undo { cid, oid, version }) = ops.get(at) {
             let Some(coll) = m.coll(*cid) else { return true };
             match m.look(coll, oid) {
@@ -245,7 +251,8 @@ impl Store {
         }
         let Some((cid, oid, from, to)) = ops.get(at).and_then(changed) else { return true };
         for byte in [from, to - 1] {
-            sources(ops, at, cid, oid, byte / BLOCK * BLOCK, byte / BLOCK * BLOCK + 1, &mut |cid, oid, block, _| {
+            let place = (byte / BLOCK * BLOCK, byte / BLOCK * BLOCK + 1);
+            all.find(at, cid, oid, place, &mut |cid, oid, block, _| {
                 let Some(coll) = m.coll(cid) else { return };
                 match m.look(coll, oid) {
                     None => ok = false,

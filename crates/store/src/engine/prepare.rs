@@ -3,8 +3,9 @@
 use super::Store;
 use super::pack::Packs;
 use super::read::Resident;
+use super::sources::Sources;
 use crate::api::{ReadError, Tag};
-use crate::key::{Cid, Oid};
+use crate::key::Oid;
 use crate::layout::BLOCK;
 use crate::meta::Coll;
 use crate::meta::asking::Needs;
@@ -88,70 +89,6 @@ fn page_changes(ops: &[Op]) -> usize {
         n += usize::from(run.is_multiple_of(LOG_PAGE_ENTRIES));
     }
     n
-}
-
-/// Calls `f` with object and block range for all blocks whose current content `op`, the `at`th of `ops`, may
-/// need.
-fn edges(ops: &[Op], at: usize, f: &mut impl FnMut(Cid, &Oid, u64, u64)) {
-    let Some(op) = ops.get(at) else { return };
-    let mut range = |cid: Cid, oid: &Oid, from: u64, to: u64| {
-        if !from.is_multiple_of(BLOCK) {
-            sources(ops, at, cid, oid, from / BLOCK * BLOCK, from / BLOCK * BLOCK + BLOCK, f);
-        }
-        if !to.is_multiple_of(BLOCK) && (from.is_multiple_of(BLOCK) || to / BLOCK != from / BLOCK) {
-            sources(ops, at, cid, oid, to / BLOCK * BLOCK, to / BLOCK * BLOCK + BLOCK, f);
-        }
-    };
-    match op {
-        Op::Write { cid, oid, off, data, .. } => range(*cid, oid, *off, *off + data.len() as u64),
-        Op::Zero { cid, oid, off, len } if *len > 0 => range(*cid, oid, *off, *off + *len),
-        Op::Truncate { cid, oid, size } => range(*cid, oid, *size, size.next_multiple_of(BLOCK)),
-        Op::CloneRange { cid, src, dst, src_off, len, dst_off } if *len > 0 => {
-            range(*cid, dst, *dst_off, *dst_off + *len);
-            // The range may be cut at the source's end, so any of its blocks may become an edge.
-            sources(ops, at, *cid, dst, *dst_off, *dst_off + *len, f);
-            sources(ops, at, *cid, src, *src_off, *src_off + *len, f);
-        }
-        _ => {}
-    }
-}
-
-/// Calls `f` for all places that bytes `[from, to)` of an object, as operation `at` finds it, may have before
-/// the transaction: in the object itself, or in objects that earlier operations copied into it. This is a
-/// superset.
-pub(super) fn sources(
-    ops: &[Op],
-    at: usize,
-    cid: Cid,
-    oid: &Oid,
-    from: u64,
-    to: u64,
-    f: &mut impl FnMut(Cid, &Oid, u64, u64),
-) {
-    // Data that an earlier operation of the transaction removes or truncates is not read. It may be unreadable, and be
-    // replaced for that reason.
-    let goes = |o: &Op| match o {
-        Op::Remove { cid: c, oid: gone } => *c == cid && gone == oid,
-        Op::Truncate { cid: c, oid: cut, size } => *c == cid && cut == oid && *size <= from,
-        _ => false,
-    };
-    if !ops.iter().take(at).any(goes) {
-        f(cid, oid, from / BLOCK, to.div_ceil(BLOCK));
-    }
-    for (j, op) in ops.iter().enumerate().take(at) {
-        match op {
-            Op::Clone { cid: c, src, dst } | Op::Rename { cid: c, src, dst } if *c == cid && dst == oid => {
-                sources(ops, j, cid, src, from, to, f);
-            }
-            Op::CloneRange { cid: c, src, dst, src_off, len, dst_off } if *c == cid && dst == oid => {
-                let (lo, hi) = (from.max(*dst_off), to.min(dst_off.saturating_add(*len)));
-                if lo < hi {
-                    sources(ops, j, cid, src, lo - dst_off + src_off, hi - dst_off + src_off, f);
-                }
-            }
-            _ => {}
-        }
-    }
 }
 
 /// True if the operation does not change what later ones need, except for split pages. This assumes omap keys
@@ -292,16 +229,17 @@ impl Store {
         let mut wanted: Vec<(u32, u64, Ptr, u32)> = Vec::new();
         let mut cuts: Vec<(u32, u64, u64)> = Vec::new();
         let mut damaged = None;
+        let sources = Sources::of(ops);
         self.with_meta(tag, |m| {
             let mut ok = true;
             for at in 0..ops.len() {
                 if m.packs {
-                    ok &= Self::find_cuts(m, ops, at, &mut |m, id, e| {
+                    ok &= Self::find_cuts(m, &sources, at, &mut |m, id, e| {
                         cuts.push((id, e.first, e.end));
                         m.map_each(id, e.first, e.first + e.stored, |b, p, k| wanted.push((id, b, p, k)));
                     });
                 }
-                edges(ops, at, &mut |cid, oid, from, to| {
+                sources.edges(at, &mut |cid, oid, from, to| {
                     let Some(coll) = m.coll(cid) else { return };
                     match m.look(coll, oid) {
                         None => ok = false,
