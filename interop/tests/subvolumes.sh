@@ -69,6 +69,12 @@ expect list "$(sub authorized_list home pvc --group_name csi | jq -c .)" '[{"gue
 sub authorize home pvc guest --group_name csi --tenant_id t >/dev/null
 expect caps "$(ceph auth get client.guest -f json | jq -r '.[0].caps.mds')" "allow rw path=$path"
 fails EPERM sub authorize home pvc admin --group_name csi
+fails EPERM sub authorize home pvc admin --group_name csi --tenant_id t --allow_existing_id
+expect "the caps of admin" "$(ceph auth get client.admin -f json | jq -r '.[0].caps.mds')" "allow *"
+# The client of one subvolume still reads the maps when it has lost another.
+sub authorize home plain guest --tenant_id t >/dev/null
+sub deauthorize home plain guest
+expect "its right to the maps" "$(ceph auth get client.guest -f json | jq -r '.[0].caps.mon')" "allow r"
 sub evict home pvc guest --group_name csi
 sub deauthorize home pvc guest --group_name csi
 fails ENOENT ceph auth get client.guest
