@@ -208,6 +208,36 @@ fn files_say_what_lives_in_them() {
     fail_if_any("files without a `//!` header", found);
 }
 
+/// Modules that a file declares, but for those of tests.
+fn modules(text: &str) -> Vec<&str> {
+    let mut of_tests = false;
+    let mut out = Vec::new();
+    for line in text.lines() {
+        if line.starts_with("#[") {
+            of_tests |= line.starts_with("#[cfg(test)]");
+            continue;
+        }
+        let name = line.strip_suffix(';').and_then(|l| l.split_once("mod "));
+        let name = name.filter(|(before, _)| before.is_empty() || before.starts_with("pub"));
+        out.extend(name.map(|(_, name)| name).filter(|_| !of_tests));
+        of_tests = false;
+    }
+    out
+}
+
+/// The header of a file that declares modules is their index.
+#[test]
+fn headers_name_the_modules_below() {
+    let mut found = Vec::new();
+    for (path, text) in sources().iter().filter(|(p, _)| p.contains("/src/")) {
+        let header: String = text.lines().take_while(|l| l.starts_with("//!")).collect();
+        let named = |m: &&str| ["`", "::", "/"].iter().any(|end| header.contains(&format!("`{m}{end}")));
+        found.extend(modules(text).into_iter().filter(|m| !named(m)).map(|m| format!("{path}: {m}")));
+    }
+    fail_if_any("modules that the header above them does not name", found);
+    assert_eq!(modules("mod a;\npub(crate) mod b;\n#[cfg(test)]\nmod c;\n#[macro_use]\nmod d;\nmod e {\n"), ["a", "b", "d"]);
+}
+
 /// A comment names its thing first: one that begins with a pronoun, or with a clause in its place, is a riddle to a new reader.
 #[test]
 fn comments_name_the_thing() {

@@ -4,6 +4,19 @@
 //! in. [`server`] is the end of monitors, which authenticate entities, and of all services, which check tickets.
 //! [`client`] is the other end of both. The messenger carries the payloads.
 //!
+//! | module | contents |
+//! | --- | --- |
+//! | `client` | the client end: signing in at a monitor, getting, presenting and renewing tickets |
+//! | `crypto` | the two ciphers of cephx and the envelope of their plaintexts |
+//! | `error` | authentication errors, and the errno sent to the peer for each |
+//! | `key` | keys: wire format, text format of keyrings, and generation |
+//! | `keyring` | keyring files: sections `[type.id]` with a key and caps per service, in the format of Ceph's tools |
+//! | `messages` | signing in at a monitor by messages, as clients of msgr1 do |
+//! | `principal` | the authenticated identity of a connection's peer |
+//! | `rotating` | rotating secrets that seal tickets: three per service (previous, current, next) |
+//! | `server` | the server end: authenticating entities (monitors), checking tickets (all services), renewing tickets |
+//! | `ticket` | tickets: sealed by a monitor for a service, and carried by the client, which cannot open them |
+//!
 //! Invariants:
 //!  1. Input of a peer never causes a panic, nor an allocation larger than the input.
 //!  2. A proof, ticket or authorizer that fails verification gives a typed [`AuthError`], never a half-authenticated

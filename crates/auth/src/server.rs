@@ -3,6 +3,8 @@
 //! [`Handshake`] takes the payloads of AUTH_REQUEST and AUTH_REQUEST_MORE and returns those of AUTH_REPLY_MORE and
 //! AUTH_DONE. [`handle_renewal`] serves later requests in `MAuth` messages. The [`AuthHost`] provides cluster state.
 //!
+//! `authorizer` has authorizers: tickets that a client presents to a service, with the answer to its challenge.
+//!
 //! Invariants:
 //!  1. [`Granted`] is returned only after a proof, after a ticket with the answer to our challenge, or with method none.
 //!  2. A client keeps its global id only by a ticket that was sealed for this id and entity, or if the host allows the

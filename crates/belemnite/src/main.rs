@@ -1,5 +1,23 @@
 //! The `belemnite` command: a cluster on this machine (`up`), single daemons (`mon`, `osd`), and commands to use a
 //! cluster without other packages (`status`, `pool`, `put`, `get`, `ls`, `rm`, `bench`).
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `admin` | configuration, keys and monitor addresses; creating clusters and stores |
+//! | `allocator` | the program's memory allocator: mimalloc (adr/0008) |
+//! | `cli` | commands that use a cluster without Ceph's packages |
+//! | `conf` | `ceph.conf`: the options that the daemons and commands use, and the file that `up` writes |
+//! | `daemon` | `belemnite mon` and `belemnite osd`: single daemons, configured by a `ceph.conf` |
+//! | `disks` | OSDs of a host without `up`: their devices, data directories and units |
+//! | `doctor` | `belemnite doctor`: looks at hosts for what costs an OSD speed or safety, and says how to change it |
+//! | `join` | `belemnite mon --join`: a new monitor adds itself to the monitors' map |
+//! | `manual` | `belemnite completions` and `belemnite man-pages`, from the tree of commands |
+//! | `memory` | memory of the machine, and an OSD's part of it |
+//! | `report` | `belemnite report`: a bundle for those who are to help, without a secret in it |
+//! | `state_cli` | `belemnite state`: export, import and repair of the monitors' state |
+//! | `store` | `belemnite store`: create, inspect, check, repair, export, import and measure a closed store |
+//! | `up` | `belemnite up`: a cluster on this machine, with each daemon as a process |
+//! | `why` | `belemnite why\|safe\|eta`: answers from the measurements of all daemons |
 
 mod admin;
 mod allocator;

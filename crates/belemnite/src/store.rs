@@ -3,6 +3,12 @@
 //! Exit codes of `fsck`, `repair` and `export`: 0 success; 1 something is damaged, lost, removed or left out, and is
 //! listed. 2, of all commands: the command failed. A device in use is refused by its lock. All commands use the same
 //! library as the OSD.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `archive` | archive files with one collection: a header and records with lengths and checksums |
+//! | `bench` | benchmark of the store alone on a file, with one reactor: CPU per operation and device traffic |
+//! | `show` | properties of a store as JSON |
 
 mod archive;
 mod bench;

@@ -3,6 +3,21 @@
 //! Pure: no I/O, no clock, no threads. Maps are values. A monitor makes the next map from the last one and an
 //! incremental. Daemons and clients apply the same incremental and must arrive at the same bytes.
 //!
+//! | module | contents |
+//! | --- | --- |
+//! | `caps` | capabilities of an authenticated name at a monitor, a manager, an OSD and a metadata server |
+//! | `cow` | copy-on-write containers: cloning a map of 10,000 OSDs shares everything, and a change copies one chunk |
+//! | `crush` | CRUSH: the hierarchy of devices and the rules that pick them |
+//! | `interval_set` | sets of numbers kept as ranges (`interval_set<snapid_t>`): removed and purged snapshots |
+//! | `monmap` | the map of monitors |
+//! | `option_table` | options of Ceph's daemons and clients: names, types, defaults and limits |
+//! | `option_texts` | texts about options: those that our daemons use, and those that only our daemons have |
+//! | `osdmap` | the OSD map: pools, OSDs, CRUSH and everything that decides where a PG lives |
+//! | `pool` | pools: `pg_pool_t` and its parts |
+//! | `settings` | options of one running daemon: values by source, the one in force, changes at run time |
+//! | `units` | numbers as Ceph prints and parses them: sizes, counts, ages, `printf("%g")` |
+//! | `used_options` | ceph's options that our monitors, managers and OSDs use |
+//!
 //! Invariants:
 //!  1. Decoding hostile bytes never panics, loops or allocates more than the input justifies.
 //!  2. `decode` then `encode` with the writer's features gives the writer's bytes, checksum included.

@@ -1,4 +1,6 @@
 //! Pools: `pg_pool_t` and its parts.
+//!
+//! `codec` has the stored and sent form.
 
 mod codec;
 

@@ -1,4 +1,9 @@
 //! Facts of hosts and of the cluster, as a probe and the monitors tell them.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `devices` | disks of a host, from `lsblk`'s JSON |
+//! | `parse` | parser of a probe's output |
 
 mod devices;
 mod parse;

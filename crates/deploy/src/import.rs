@@ -3,6 +3,16 @@
 //!
 //! Statements that the inventory has words for are written as such; every other one becomes a note. A rule for devices that would
 //! select others than Ceph's does, or leave out encryption, is written as a comment: the operator decides.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `ansible` | inventories and variables of ceph-ansible |
+//! | `devices` | rules for devices, from cephadm's drive groups and ceph-ansible's lists |
+//! | `draft` | parts of an inventory that is being written |
+//! | `ini` | inventories of Ansible in their older form: sections of hosts, of variables, and of other sections |
+//! | `orch` | hosts and services of cephadm: `ceph orch host ls` and `ceph orch ls --export`, as YAML or JSON |
+//! | `write` | the text of an inventory |
+//! | `yaml` | YAML and JSON as trees |
 
 mod ansible;
 mod devices;

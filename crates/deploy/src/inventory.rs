@@ -1,4 +1,6 @@
 //! The inventory: one TOML file that says what a cluster consists of.
+//!
+//! `range` has ranges of names and addresses: `node[01-12]` is `node01` to `node12`.
 
 mod range;
 

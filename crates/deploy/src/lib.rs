@@ -5,6 +5,18 @@
 //! probes again, until the facts are what the inventory says. So a run that was cut short goes on from what is there.
 //! [`plan`] shows all stages at once, by the effects that steps have on facts.
 //!
+//! | module | contents |
+//! | --- | --- |
+//! | `conf` | texts of the configuration that hosts get |
+//! | `facts` | facts of hosts and of the cluster, as a probe and the monitors tell them |
+//! | `import` | inventories made from those of cephadm and ceph-ansible |
+//! | `inventory` | the inventory: one TOML file that says what a cluster consists of |
+//! | `next` | the next stage of a plan: rules in the order in which a cluster is made, changed and taken apart |
+//! | `plan` | all stages of a plan, by the effects of their steps |
+//! | `problem` | problems that keep a plan from going on, and notes beside it |
+//! | `step` | steps of a plan: their words, their times, and their effects on facts |
+//! | `upgrade` | upgrades: the release on all hosts, then monitors one by one, then OSDs by host |
+//!
 //! Invariants:
 //!  1. A store is erased only if its OSD is out of the map, or its data is complete elsewhere.
 //!  2. The monitors' state is made only if no host has a store of the cluster and the cluster was never made.

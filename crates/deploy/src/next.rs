@@ -1,4 +1,14 @@
 //! The next stage of a plan: rules in the order in which a cluster is made, changed and taken apart.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `etcd` | members of the etcd that holds the state of several monitors |
+//! | `hosts` | programs and configuration of hosts |
+//! | `monitors` | monitors of the inventory |
+//! | `moves` | the monitors' state between a file, for one monitor, and etcd, for several |
+//! | `osds` | OSDs of the inventory's hosts |
+//! | `removal` | removal of parts that are in no inventory any more: services, OSDs, monitors, members of etcd, hosts |
+//! | `services` | options, file systems, metadata servers and gateways |
 
 mod etcd;
 mod hosts;

@@ -1,4 +1,6 @@
 //! Steps of a plan: their words, their times, and their effects on facts.
+//!
+//! `effect` has the effects, by which a plan looks ahead.
 
 mod effect;
 

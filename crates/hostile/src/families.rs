@@ -1,4 +1,23 @@
 //! Families of decoders and players, with seeds for each.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `auth` | keyrings, keys, tickets, and authentication payloads of unauthenticated peers |
+//! | `caps` | caps of all three services, and access decisions with them |
+//! | `class_inputs` | input of object class methods |
+//! | `counters` | reports of daemons' counters to the manager role |
+//! | `crush` | CRUSH maps, and mappings with decoded maps: the rules of a damaged map must terminate |
+//! | `frames` | whole connections on captured streams: a hostile client, a hostile server |
+//! | `inventories` | inventories of existing clusters, as `deploy import` reads them |
+//! | `maps` | OSD maps, incrementals and monitor maps, with the first operations on them |
+//! | `messages` | all message types |
+//! | `mon_sessions` | whole sessions with monitor and manager role, of peers without write access |
+//! | `msgr1` | whole msgr1 connections at a monitor and at an OSD, on recorded streams of a client |
+//! | `osd_sessions` | whole sessions with an OSD, of clients without write access |
+//! | `store_extents` | compressed extents of a store with invalid contents |
+//! | `store_pages` | pages of a store's metadata with invalid contents |
+//! | `store_records` | a store's device with invalid records: superblocks, roots and log frames |
+//! | `structures` | structures inside blobs, which message decoders do not reach |
 
 mod auth;
 mod caps;

@@ -1,10 +1,18 @@
 //! The manager role: a part without I/O, and work done through a client of the cluster.
 //!
-//! [`manager`] receives daemons' reports and [`stats`] sums them. [`images`] has image statistics and schedules,
-//! [`files`] statistics of file system clients, [`volumes`] names and files of subvolumes; [`host`] runs tasks and
-//! schedules and answers commands that need a client. [`rehearse`] tells what a change of the map would do. [`monitor`]
-//! is the interface to the monitor in the same process. The role is off while a separate `ceph-mgr`
-//! is active.
+//! | module | contents |
+//! | --- | --- |
+//! | `manager` | receives daemons' reports and holds the resulting statistics |
+//! | `stats` | statistics of PGs, pools and OSDs, summed from the OSDs' reports (Ceph's `PGMap`) |
+//! | `balance` | the balancer: evens out the PGs and bytes of OSDs by upmap items |
+//! | `rehearse` | rehearsal of a change of the OSD map: what moves, how long it takes, what it endangers |
+//! | `images` | statistics of image I/O, and schedules of work on images |
+//! | `files` | statistics of CephFS clients, as `fs perf stats` shows them |
+//! | `volumes` | subvolumes of CephFS: names, files and texts, as in Ceph's module |
+//! | `monitor` | the interface to the monitor in the same process |
+//! | `host` | work by a client of the cluster: tasks, schedules, and commands that need one |
+//!
+//! The role is off while a separate `ceph-mgr` is active.
 
 #![forbid(unsafe_code)]
 

@@ -4,6 +4,23 @@
 //! calls the endpoint's [`Handler`] with each event. What the handler sends is queued and leaves at the end of
 //! the loop turn, with one vectored write per connection.
 //!
+//! | module | contents |
+//! | --- | --- |
+//! | `admin_config` | option commands of every daemon: `config …` and `injectargs`, by admin socket and `tell` |
+//! | `admin_socket` | the admin socket: a Unix socket that answers `ceph daemon PATH COMMAND` and its like |
+//! | `conn` | one connection: drives its state machine with a socket |
+//! | `descriptors` | open files of the process: accepted sockets leave a reserve for peers, state and files |
+//! | `entities` | accepted connections of each entity of an endpoint, so that one key does not take all there may be |
+//! | `frames` | bytes of incomplete frames, charged to the entity and the reactor before they are allocated |
+//! | `gate` | bounds on connections that have not signed in, fair to other addresses |
+//! | `listen` | accepting sockets |
+//! | `log_filter` | log levels that change while a daemon runs, by Ceph's `debug_*` options |
+//! | `messengers` | `messenger dump`: the endpoints of a process and their connections |
+//! | `modes` | connection modes by kind of peer: the options `ms_…_mode` |
+//! | `perf` | counters in Ceph's JSON: `perf dump`, `counter dump`, their schemas, `perf histogram` |
+//! | `sweep` | periodic work for all connections: timeouts, and acknowledgements that no message carried |
+//! | `types` | types that a host and the network exchange: identities, events, reasons |
+//!
 //! Invariants:
 //!  1. No internal borrow is held while a handler runs, so it may call every method of this crate.
 //!  2. After `Closed` nothing more is reported for that id. `Closed` comes once for every connection that we

@@ -1,8 +1,30 @@
 //! One placement group as a pure state machine: [`Event`]s in, [`Effect`]s out, the store passed in with each call.
 //!
-//! `pg` is the machine: life, intervals, admission, planning, commit. `exec` plans operation vectors against a view
-//! of one object. `object` is an object's metadata. `log` and `info` are the stored state of the PG. `watch` has
-//! watches and notifies, `scrub` compares copies, `interval` and `map` hold the machine's view of the cluster.
+//! | module | contents |
+//! | --- | --- |
+//! | `event`, `effect` | inputs of a PG that the host hands in, and outputs that it carries out |
+//! | `pg` | the machine: state, inputs, and their dispatch to the parts |
+//! | `exec` | planning of one operation vector against a view of the object |
+//! | `object` | metadata of one object: object info, snapshot set, and the cache of both |
+//! | `log` | the PG log: one record per write in the write's own transaction, and the index of reqids |
+//! | `info` | `PgInfo`: the stored state of a PG beside its objects and log |
+//! | `stats` | counters of a PG, and the change that one operation makes to them |
+//! | `interval` | runs of epochs in which a PG's mapping does not change, and the PG's memory of past ones |
+//! | `map` | the part of an OSD map that one PG needs |
+//! | `shards`, `per_peer` | the copies of a PG (whole ones, or shards with an index), and maps by copy or by OSD |
+//! | `peer` | messages between the machines of one PG: the body of `MPgPeer` |
+//! | `merge_msg` | messages between PGs of one OSD while `pg_num` shrinks |
+//! | `moving` | messages between the two machines of a PG while it moves to another reactor |
+//! | `sweep` | removal of a collection that belongs to no machine, as after a move |
+//! | `lease` | read leases between OSDs, as the PGs of one reactor see them |
+//! | `watch` | watches and notifies of a PG while it is active |
+//! | `scrub` | the parts of scrub that need no PG: reports of copies, their comparison, findings |
+//! | `copies`, `long` | `copy_from` operations that hold content, and class calls in parts; a reactor bounds both |
+//! | `keep` | length of a PG's log: the OSD's target for log records, divided among its PGs |
+//! | `limits` | all bounds of a PG |
+//! | `meter` | counters of the operations of all PGs of a reactor, for `perf dump` |
+//! | `pace` | pacing of background work on a reactor, so that it does not slow down clients |
+//! | `reserve` | reservations of recovery and backfill on one OSD, shared by its reactors |
 //!
 //! Invariants:
 //!  1. An operation's changes and its log record form one store transaction. The reply leaves when that transaction

@@ -2,6 +2,18 @@
 //!
 //! Faults stay within what a cluster must survive: of a pool with several copies at most one disk at a time loses its
 //! unflushed writes, and no disk loses flushed ones.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `disks` | faults of an OSD's device and of its copies: slow, failing or full devices, and copies that fail |
+//! | `files` | faults of MDS daemons |
+//! | `grey` | grey failures: links between OSDs cut while all reach the monitors, silent devices |
+//! | `monitors` | faults of clusters with several monitors |
+//! | `network` | faults of the network: links that are cut, slow or lossy, and connections that are reset |
+//! | `operator` | commands of an operator that move data or change pools |
+//! | `place` | the fault `Place`: the operator overrides where PGs are, and which copies lead them |
+//! | `processes` | faults of processes: OSDs, monitors and clients that stop, crash or stand still |
+//! | `rot` | the fault `Rot`: blocks become unreadable, and objects without a readable copy are given up |
 
 use crate::load::Load;
 use crate::net::NodeId;

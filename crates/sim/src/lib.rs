@@ -1,11 +1,22 @@
 //! Whole clusters in one thread: the production machines of monitor, OSDs and clients, and the production store, on
 //! virtual time, a simulated network and simulated disks. A run follows from its seed alone.
 //!
-//! `options` draws a run's shape from the seed, and `run` carries it out. `node` has the hosts of the machines; `net`
-//! and `queue` are the world around them. `faults` and `plots` break it, and `load` makes the operations. `model`
-//! (with `content`) and `check` judge the answers of clients, `oracle` the state of the cluster, `files` what MDS daemons
-//! do. `trace` records events, `placement` follows an operator's commands, `grey` measures cut links and
-//! silent disks, and `study` measures the cost of an OSD's death.
+//! | module | contents |
+//! | --- | --- |
+//! | `options` | the shape of a run: sizes given by the caller, all else drawn from the seed |
+//! | `run` | one run: a cluster is created, works under faults, heals, and is judged |
+//! | `node` | hosts of the machines: they connect a core to the simulated network, disk and clock |
+//! | `world`, `net`, `queue` | time and processes; connections, cuts and delays; events in order of virtual time |
+//! | `faults`, `plots` | faults of the run's kinds, one after another; faults in several steps against one PG |
+//! | `load`, `rough` | the operations of all clients; sizes, counts and calls that only some runs have |
+//! | `coded`, `several` | erasure-coded pools in runs; the state that several monitors share |
+//! | `model`, `content` | an object as clients see it, the reference for histories; its bytes |
+//! | `check`, `listing`, `sums` | judges of clients' answers: orders of operations; listings; a user's bucket list |
+//! | `oracle`, `compare` | judges of the state: bounded queues, clean PGs; equal copies, byte by byte |
+//! | `witness` | a client that changes state by commands while monitors fail |
+//! | `files` | the record of MDS daemons' actions, and the oracles about them |
+//! | `placement`, `grey`, `study` | an operator's commands; cut links and silent disks; the cost of an OSD's death |
+//! | `trace` | a hash over all events, and the last lines as text |
 //!
 //! Invariants:
 //!  1. No clock, no thread, no I/O, no randomness but the seed's: the same seed gives the same trace hash.

@@ -1,4 +1,6 @@
 //! `sim`: runs seeds, records the clean ones, and describes a failing one.
+//!
+//! `regressions` has the list of seeds that found a bug once. `allocator` is the memory allocator of `belemnite`, by path.
 
 #[allow(dead_code, reason = "runs end before memory must be given back")]
 #[path = "../../belemnite/src/allocator.rs"]

@@ -1,5 +1,7 @@
 //! The shape of a run: sizes given by the caller, all else drawn from the seed. Each run has a few kinds of faults at
 //! rates of its own (swarm testing), because a fault that happens all the time hides others.
+//!
+//! `fault` has the kinds of faults, and the groups in which seeds draw them.
 
 mod fault;
 

@@ -1,4 +1,11 @@
 //! One run: a cluster is created, works under faults, heals, and is judged.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `nodes` | the nodes of a run: monitors, OSDs, clients, operator, witness, MDS daemons |
+//! | `placed` | checks after the last fault and before the cluster must be clean |
+//! | `quota` | a pool that reaches a quota while its cluster becomes clean |
+//! | `scrubs` | scrubs and repairs at the end of a run |
 
 use crate::check::{self, Wrong};
 use crate::compare;

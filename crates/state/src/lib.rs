@@ -23,6 +23,10 @@
 //! | [`etcd::EtcdStore`] | an etcd v3 cluster |
 //! | [`memory::MemoryStore`] | tests and the simulator's single monitor |
 //! | [`simulated::SimulatedStore`] | a replicated store with faults, for tests of its users |
+//!
+//! `api` has the trait with its requests and events. `engine` has the semantics over an ordered map, for backends in
+//! this process, and `history` their latest revisions, for watches and reads of the past. `conformance` is the suite of
+//! tests for all backends.
 
 #![forbid(unsafe_code)]
 

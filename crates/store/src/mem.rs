@@ -4,6 +4,12 @@
 //! deliberately simple: plain maps, no sharing. [`MemStore::with_waits`] makes reads and `prepare` answer
 //! `Wait` at random (from a seed). [`MemStore::hold_durable`] holds `Durable` events until
 //! [`MemStore::end_turn`]. So callers meet every order of events that the engine may produce.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `check` | refusals of the in-memory store: the same as the engine's |
+//! | `collection` | a collection of the in-memory store: its objects, its log, and the undo records of the log |
+//! | `object` | an object of the in-memory store: its blocks, its attributes and its omap |
 
 mod check;
 mod collection;

@@ -5,6 +5,8 @@
 //! blocks written together are adjacent. Random overwrites of one loop turn thus become one sequential write.
 //! Claims of groups are hints; the bits decide.
 //!
+//! `stream` has streams of allocation: the places of the blocks of one kind of writes, one after the other.
+//!
 //! Invariants:
 //!  1. `avail` = free bits − reserved blocks; a block is allocated only out of a reservation.
 //!  2. A block's bit is set from its allocation until a durable checkpoint without references releases it

@@ -3,6 +3,18 @@
 //!
 //! Pure: a collector gathers the [`Evidence`], everything here is arithmetic on it. A rule looks at one kind of cause and
 //! returns a [`Verdict`] only if operations lose time by it, or if it endangers the cluster.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `eta` | the end of recovery, from measured rates |
+//! | `evidence` | the evidence: measurements of the daemons, as a collector gathers them |
+//! | `load` | the time of all operations in the span, as the measure of every cause's share |
+//! | `old_state` | monitors whose state is an old copy: they refuse OSDs that have newer maps |
+//! | `placement` | the places that CRUSH finds for a PG, and the steps that help where they are too few |
+//! | `rules` | the rules, one for each kind of cause |
+//! | `safe` | the safety of the data now, and after the loss of any one host |
+//! | `unclean` | PGs that are not clean, and what each group of them waits for |
+//! | `verdict` | a verdict: cause, culprit, share, evidence, remedy |
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,12 @@
 //! The ledger of an operation: its time as a sum of named intervals, and a [`Book`] that adds ledgers up.
 //!
 //! Pure: all times are arguments. An operation costs additions in memory of its reactor: no lock, no allocation, no clock.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `book` | the ledgers of a reactor: minutes of windows, histograms by cause, the slowest operations |
+//! | `busiest` | the objects with the most operations of a window, without all of its objects (Misra-Gries) |
+//! | `window` | ledgers of some seconds, added up by pool, client, object and culprit |
 
 mod book;
 mod busiest;

@@ -1,4 +1,20 @@
 //! Commands that need no Ceph packages: `status`, `pool`, `put`, `get`, `ls`, `rm`, `bench`.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `begun` | `belemnite osd add\|remove\|replace` that were interrupted: they go on when they are run again |
+//! | `bench` | `belemnite bench`: generates load and reports latencies, and the CPU that daemons used |
+//! | `deploy` | `belemnite deploy`: a cluster on many hosts, from an inventory |
+//! | `ended` | results that scripts tell by the exit status, although the command did what it was to do |
+//! | `keyring` | `belemnite keyring`: a new key, for a cluster that is made from it or an entity that gets it |
+//! | `lab` | `belemnite lab`: runs, shows and compares plans of measurements |
+//! | `load` | `belemnite load`: load of whole objects and of files, with the latencies of each kind of operation |
+//! | `objects` | objects as files: put, get, list, remove |
+//! | `operate` | commands about the daemons of a running `up`: `stop`, `start`, `restart`, `daemons`, … |
+//! | `osds` | `belemnite osd add\|remove\|replace`: stores of a running `up`, with the checks that keep data |
+//! | `rehearse` | `belemnite rehearse COMMAND`: what a change would do, before it is made |
+//! | `table` | tables and progress of commands, as text |
+//! | `views` | the first look of an operator: `health`, `df`, `osd status`, `pg status`, `top` |
 
 mod begun;
 mod bench;

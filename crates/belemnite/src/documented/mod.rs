@@ -1,4 +1,9 @@
 //! Do the commands that documents print exist, with their options, and are the limits in documents those of the code?
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `ceph` | commands of the `ceph` program against the descriptions of our monitor and OSD |
+//! | `limits` | the table of docs/reference/limits.md against the constants of the code |
 
 mod ceph;
 mod limits;

@@ -3,6 +3,8 @@
 //! [`Bundle`] takes texts only by way of [`secrets::Secrets`], so nothing reaches the archive that was not cleaned. What
 //! cannot be had is named in `missing.txt`; the bundle of a cluster that does not answer has logs, configuration and
 //! the host.
+//!
+//! `tar` writes the archive.
 
 mod secrets;
 mod tar;

@@ -6,6 +6,8 @@
 //!  2. An OSD that the monitor's map does not have any more is not started, and not registered again.
 //!  3. The description is durable before the loop acts on it.
 //!
+//! `keys` has the keys of the daemons: those that the monitor has go to their keyrings.
+//!
 //! Tests: `tests/does_up_keep_a_cluster_through_a_week.rs` (2,
 //! `osds_are_stopped_removed_added_replaced_and_purged_under_up`), `interop/tests/osd_add.sh` (3).
 

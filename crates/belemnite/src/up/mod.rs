@@ -2,6 +2,26 @@
 //!
 //! [`dir`] finds the description of the cluster ([`plan::Plan`]), [`options`] compares it with the arguments, [`make`]
 //! makes stores and keys, and [`cluster`] runs the daemons until the end. [`control`] takes an operator's commands.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `addresses` | the monitors' addresses for msgr1, which a cluster that was made without them gets by `up --msgr1` |
+//! | `bring_up` | commands to the monitor before daemons start: new OSDs, keys, and the file system |
+//! | `cluster` | a running cluster: its daemons, what happens to them, and what an operator asks of them |
+//! | `control` | the socket at which a running `up` takes commands about its daemons |
+//! | `detach` | `up --detach`: the same command in the background |
+//! | `dir` | the description of a cluster in its directory: how it is found, and how it changes |
+//! | `files` | `up --fs`: a file system and Debian's `ceph-mds` for it |
+//! | `foreign` | Ceph's daemons under `up`: where their programs are, and how they are started |
+//! | `gateway` | an S3 gateway of the cluster: Ceph's unmodified `radosgw`, as another supervised daemon |
+//! | `layout` | paths below a cluster's directory, and ports of its daemons |
+//! | `left` | processes that a killed `up` of the same directory has left |
+//! | `make` | makes the monitor's state, stores of OSDs, keyrings, and entries in the OSD map |
+//! | `manager` | `up --mgr ceph`: Debian's `ceph-mgr` in the manager role, with its modules |
+//! | `options` | the arguments of `up` against the cluster that a directory holds |
+//! | `plan` | description of a cluster, stored in its directory so that a later `up` starts the same cluster |
+//! | `recover` | `up --recover`: makes the description of a cluster anew from what its directory holds |
+//! | `supervisor` | supervises daemons: starts them, detects their exit, restarts them, and stops them in order |
 
 mod addresses;
 mod bring_up;

@@ -1,4 +1,10 @@
 //! `belemnite why|safe|eta`: answers from the measurements of all daemons.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `collect` | collects the evidence: ledgers of all OSDs, health, maps, states of PGs, clocks of the monitors |
+//! | `locks` | locks on objects (class `lock`), and whether their holders are still there |
+//! | `placement` | the places that CRUSH finds for a PG, computed from the map |
 
 mod collect;
 mod locks;

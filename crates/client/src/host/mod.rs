@@ -2,6 +2,14 @@
 //!
 //! [`Client`] authenticates to a monitor, follows the maps, and runs commands and operations. [`objecter`] is its part
 //! that talks to OSDs; the OSD itself uses that part to read the source of `copy-from`.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `links` | connections of a core by peer, and callers that wait for its answers |
+//! | `mds` | a file system's MDS daemons on a reactor: connections and timers around `Machine` |
+//! | `objecter` | connections to OSDs for an `Objecter` |
+//! | `session` | one client's sessions: monitor, tickets, maps, and an `ObjecterHost` for the OSDs |
+//! | `tell` | commands to daemons (`ceph tell`), each on a connection of its own |
 
 mod links;
 pub mod mds;

@@ -2,6 +2,11 @@
 //!
 //! Stored as object data: the meta object has an `info`; a part has a `part_header` (in the first 512 bytes) and
 //! entries. Gateways up to Reef identify parts by tags. Like Tentacle's OSDs, this class ignores tags and writes none.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `part` | parts of a fifo: a header followed by entries |
+//! | `types` | encodings of class `fifo`: `cls_fifo_types.h` |
 
 mod part;
 mod types;

@@ -3,6 +3,11 @@
 //! Keys of the header: `order` u8, `splay_width` u8, `pool_id` i64, `minimum_set` u64, `active_set` u64,
 //! `next_tag_tid` u64, `next_tag_class` u64, `client_<id>` → `Client`, `tag_<16 hex tid>` → `Tag`.
 //! A stored value that does not decode is `EINVAL` in this class.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `tags` | tags of a journal: creation in order, listing, and expiry |
+//! | `types` | encodings of class `journal`: `cls_journal_types.h` |
 
 mod tags;
 mod types;

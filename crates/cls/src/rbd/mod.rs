@@ -6,6 +6,24 @@
 //! encoding.
 //!
 //! Errors: an absent key is `ENOENT`, an undecodable value `EIO`, undecodable input `EINVAL`.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `bits` | `BitVector<2>`: two bits per object; the format of object maps on disk and on the wire |
+//! | `children` | clones of a snapshot: the pool's `rbd_children` object (v1), the parent's own header (v2) |
+//! | `data` | data objects: copy-up from a parent, removal of zeroes, and a guard on snapshot contexts |
+//! | `directory` | directories: names and ids of images (`rbd_directory`, `rbd_id.<name>`), `rbd_namespace` |
+//! | `group` | groups of images: `rbd_group_directory`, `rbd_group_header.<id>`, an image's reference |
+//! | `header` | the image header: size, features, flags, striping, times |
+//! | `metadata` | key-value metadata of an image or pool: keys `metadata_<key>`, unencoded values |
+//! | `migration` | live migration of an image: key `migration`, the feature bit, and format 1's magic text |
+//! | `mirror` | mirroring of a pool: `rbd_mirroring` (mode, peers, images) and `rbd_mirror_leader` |
+//! | `object_map` | object maps: the existing data objects of an image or snapshot |
+//! | `old` | snapshots of format 1 images, whose header is stored as object data |
+//! | `parent` | parent of a cloned image: key `parent` |
+//! | `snapshot` | snapshots of an image: keys `snapshot_<16 hex digits of the id>`, `snap_seq`, `snap_limit` |
+//! | `trash` | `rbd_trash`: removed images that can be restored |
+//! | `types` | encodings of class `rbd`: `cls_rbd.h`, `cls_rbd_types.h` |
 
 mod bits;
 mod children;

@@ -2,6 +2,8 @@
 //!
 //! Stored in a bucket list: omap `<bucket name>` → `cls_user_bucket_entry`, omap header `cls_user_header` (sums).
 //! Stored in a resource list: see [`account`].
+//!
+//! `types` has the encodings (`cls_user_types.h`).
 
 mod account;
 mod types;

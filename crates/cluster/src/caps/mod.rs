@@ -3,6 +3,16 @@
 //! Capability strings are parsed once per session into grants with all profiles written out; checks then allocate
 //! nothing. The grammar and the meaning are Ceph's, so that the same string allows and forbids the same things.
 //!
+//! | module | contents |
+//! | --- | --- |
+//! | `constraint` | conditions on the arguments of a command |
+//! | `lex` | a cursor over a capability string |
+//! | `mds` | capabilities at a metadata server |
+//! | `mgr` | capabilities at a manager: services, modules and commands |
+//! | `mon` | capabilities at a monitor: services, commands with their arguments, profiles |
+//! | `network` | networks that grants are limited to |
+//! | `osd` | capabilities at an OSD: pools, namespaces, object name prefixes, application tags and object classes |
+//!
 //! Invariants:
 //!  1. A string that is not wholly understood grants nothing: parsing gives an error with the place.
 //!  2. An empty string is valid and grants nothing.

@@ -3,6 +3,18 @@
 //! [`CrushMap`] is the map as Ceph encodes it. `mapper` holds the placement function, `codec` the wire form.
 //! The other files edit maps for the monitor's commands. Bucket ids are negative: bucket `-1 - i` is in slot
 //! `i`. Device numbers start at 0.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `bucket` | buckets: inner nodes of the hierarchy, with the numbers each algorithm keeps |
+//! | `classes` | device classes and their shadow trees |
+//! | `codec` | wire form of CRUSH maps |
+//! | `edit` | changes of the hierarchy, as the monitor's `osd crush` commands make them |
+//! | `hash` | hashes of placement: CRUSH's rjenkins1 over integers, and the two string hashes of object names |
+//! | `ln` | fixed-point logarithm of straw2, as a table over its 65,536 inputs |
+//! | `mapper` | the placement function: from a rule and a number to devices, exactly as in Ceph |
+//! | `rules` | placement rules: programs of a few steps, and the rules that commands create |
+//! | `weights` | weights: of items, of whole trees, and of weight sets |
 
 mod bucket;
 mod classes;

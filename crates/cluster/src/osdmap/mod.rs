@@ -3,6 +3,16 @@
 //! A map is a value. [`OsdMap::apply`] makes the next one from an [`Incremental`], and the two share unchanged
 //! parts. The fields are the map's contents under Ceph's names. `encode.rs` holds the wire form, `place.rs` the
 //! mapping from an object to its OSDs.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `apply` | application of an incremental to a map |
+//! | `clean` | removal of overrides without effect, which a monitor adds to an incremental |
+//! | `encode` | wire form of OSD maps and incrementals, with their checksums |
+//! | `flags` | bits of the map's flags and of OSD states, with the names Ceph shows |
+//! | `incremental` | changes from one epoch of the OSD map to the next |
+//! | `interval` | detection of new intervals |
+//! | `place` | placement: from an object to its OSDs |
 
 mod apply;
 mod clean;

@@ -1,4 +1,11 @@
 //! The checks: from facts to findings, without I/O.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `cpu` | checks of processors: idle states, governor, shortage, instructions, temperature |
+//! | `drive` | drives, by what the kernel has counted: latency against the class, flushes, scheduler |
+//! | `nic` | checks of network interfaces that have a device: speed, MTU, offloads, errors |
+//! | `system` | checks of the whole machine: IOMMU, NUMA, kernel, descriptors, clock, memory |
 
 mod cpu;
 mod drive;

@@ -6,6 +6,12 @@
 //!
 //! This module encloses the crate's `unsafe` code: vector loads and stores within checked slices, and calls of
 //! functions whose instructions were detected at run time.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `neon` | vectors of AArch64: TBL on half bytes |
+//! | `portable` | one byte at a time: the ends of runs, and processors without a kernel of their own |
+//! | `x86` | vectors of x86-64: PSHUFB on half bytes, or GF2P8AFFINEQB with a bit matrix |
 
 #[cfg(target_arch = "aarch64")]
 mod neon;

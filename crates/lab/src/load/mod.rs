@@ -1,4 +1,16 @@
 //! A load: kind and targets of its operations, concurrency or rate, and duration.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `calls` | class calls that the generator can repeat: on an image header, and of a small S3 PUT |
+//! | `content` | verifiable block contents: a header identifies the block, and the rest follows from it |
+//! | `http` | reader of HTTP/1.1 replies: status, and a body that is counted and, up to a limit, kept |
+//! | `ops` | operations as sent to OSDs, and the objects and blocks of each thread |
+//! | `pace` | start times of operations in an open loop, at a fixed rate |
+//! | `pattern` | order in which operations use blocks: sequential, random, or by Zipf's law |
+//! | `recorder` | measurements of a run: latency histograms, and sums for each second |
+//! | `sigv4` | signatures of S3 requests (AWS Signature Version 4, in the header `Authorization`) |
+//! | `steps` | loads of whole objects and of file metadata: the next operation, and its object or file |
 
 pub mod calls;
 pub mod content;

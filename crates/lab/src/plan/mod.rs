@@ -2,6 +2,13 @@
 //!
 //! A cell is one load on one pool of one cluster, measured once. Cells are ordered so that all pools of a cluster, and
 //! all loads of a pool, follow each other.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `builtin` | built-in plans: the published studies, each at full size and `small` |
+//! | `estimate` | rough estimate of a plan's time and disk space, made before anything is started |
+//! | `keys` | every key of a plan, with its type and meaning |
+//! | `parse` | parses a plan from TOML |
 
 pub mod builtin;
 pub mod estimate;

@@ -1,4 +1,13 @@
 //! Reports: tables of medians, ratios between systems, CSV, and one HTML file with everything.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `archive` | the part about an archive of small objects, beside the figures of Software Heritage |
+//! | `builds` | the part about loads of builds: times of equal clients, requests of each rank |
+//! | `csv` | raw figures as CSV: one line for each measurement, or for each second of each |
+//! | `html` | the report: one self-contained HTML file without scripts |
+//! | `svg` | plots as SVG: line plots and bar charts, of shapes and text only |
+//! | `text` | tables as plain text for a terminal, and as Markdown for documents |
 
 pub mod archive;
 pub mod builds;

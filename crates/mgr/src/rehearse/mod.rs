@@ -5,6 +5,14 @@
 //! before and after by the production mapping and compares that with where the data is. [`hosts_like`] makes the change
 //! by which hosts join. Changes by commands come from the monitor, which runs the commands themselves.
 //!
+//! | module | contents |
+//! | --- | --- |
+//! | `grow` | the change by which new hosts join that are like a present one |
+//! | `moves` | the copies that a change makes and leaves behind, and the copies that PGs have meanwhile |
+//! | `report` | the result of a rehearsal: sums, the verdict with its reasons, a text and a tree |
+//! | `settle` | from a change of the map to the map on which the cluster comes to rest |
+//! | `steps` | a rehearsed change that is carried out in steps, and can be undone until it is committed |
+//!
 //! Invariants:
 //!  1. Bytes are counted once for each copy or shard that is made where there is none.
 //!  2. A copy counts as present only if the PG's report says that it is complete and its OSD is up in the map.

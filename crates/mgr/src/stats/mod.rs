@@ -4,6 +4,17 @@
 //! Volatile: a restarted process starts empty and is filled within one report period. No decision about data depends on
 //! it. It answers operators and clients (`status`, `df`, `pg dump`, STATFS, GETPOOLSTATS) and raises health warnings.
 //!
+//! | module | contents |
+//! | --- | --- |
+//! | `autoscale` | recommended number of PGs of each pool (Ceph's `pg_autoscaler`) |
+//! | `counters` | performance counters that daemons report: OSDs, MDS daemons, gateways, mirrors |
+//! | `index` | an index of PGs, kept up to date by each report, so that no query looks at every PG |
+//! | `options` | options of running daemons, as they report them: for `config show` |
+//! | `pgs` | queries about single PGs that the index answers |
+//! | `progress` | recovery: the fraction of degraded or misplaced copies restored, and the remaining time |
+//! | `rate` | rates: differences of sums over the last samples |
+//! | `space` | used and available space, by CRUSH rule, device class and pool |
+//!
 //! Invariants:
 //!  1. `pool(p)` and `sum()` equal the sums over all PGs held; each report updates them.
 //!  2. Of two reports of a PG the one with the greater (epoch, sequence) counts; an older one is ignored.

@@ -2,6 +2,11 @@
 //! has the commands.
 //!
 //! A subvolume is `/volumes/GROUP/NAME`: its data in a directory that is named by a UUID, its state in `.meta`.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `meta` | the file `.meta` of a subvolume: sections of keys and values, in the form of Python's `configparser` |
+//! | `schedule` | scheduled snapshots of directories: what is due, and which snapshots stay |
 
 pub mod meta;
 pub mod schedule;

@@ -19,6 +19,23 @@
 //! [`dispatch`] does steps 3 to 5. Status lines and the errno of each failure are Ceph's, since scripts and test
 //! suites match them.
 //!
+//! | module | contents |
+//! | --- | --- |
+//! | `absent` | families of Ceph's commands that this program does not have, each with what to use instead |
+//! | `auth` | keys and capabilities of entities |
+//! | `config` | the central configuration: options by section and mask, history, options in effect |
+//! | `crush` | commands on the CRUSH map: nodes, rules, and what they look like |
+//! | `device` | devices that daemons report, and their life expectancy |
+//! | `fs` | file systems and their MDS daemons |
+//! | `health` | `health`: its rendering, and mutes |
+//! | `language` | the language of commands: signatures and arguments in, trees, tables and outcomes out |
+//! | `mgr` | commands on the manager map |
+//! | `mon` | commands on monitors |
+//! | `osd` | commands on OSDs: their map and its texts, their life, weights and places, and flags that hold them |
+//! | `pg` | commands on PGs: what they are and where, and requests to their OSDs |
+//! | `pool` | commands that show pools, and those on quotas and on the autoscaler's view |
+//! | `rehearse` | `rehearse`: the change of the OSD map that commands would make, without making it |
+//!
 //! Invariants:
 //!  1. A function decides on `Pending`'s view and changes only `Pending`; a command that fails has changed nothing.
 //!  2. Every byte sequence sent as a command gets an answer and causes no panic; malformed JSON gives EINVAL.

@@ -1,4 +1,23 @@
 //! The monitor daemon: one reactor that joins the core to the network, the clock and the state store.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `admin` | the monitor's answers on its admin socket |
+//! | `advance` | makes a monitor's state serve a cluster that is ahead of it |
+//! | `archive` | a monitor's state in a file: for backup, and to move it between a single monitor's file and etcd |
+//! | `backup` | exports of the state while the monitor runs: on request, and on a timer |
+//! | `bridge` | carries events into the core and effects out of it |
+//! | `console` | the module `dashboard`: the console over TLS, while the module is enabled |
+//! | `counters` | counters of a monitor that leads, in the sections of Ceph's |
+//! | `front_admin` | answers of a front monitor about itself: admin socket, and `ceph tell` about options |
+//! | `listen` | the addresses at which a monitor listens for clients, for msgr2 and msgr1 |
+//! | `machine` | facts about this machine, as `mon metadata` and `mgr metadata` show them |
+//! | `manager` | the manager role in the monitor's process: its view of the monitor, and the way of its commands |
+//! | `membership` | the membership of a monitor over etcd, on a thread of its own |
+//! | `metrics` | the HTTP endpoint of the module `prometheus`: `GET /metrics` |
+//! | `mkfs` | creates a new cluster: its id, monmap, first OSD map and first keys |
+//! | `modules` | addresses of the manager role's modules that serve HTTP |
+//! | `several` | a monitor of several: a front monitor until it is elected leader |
 
 mod admin;
 pub mod advance;

@@ -2,6 +2,11 @@
 //!
 //! [`exposition`] reads the state and writes text; `host::metrics` serves it. A family without a source here is left
 //! out, so an expression that uses it finds nothing instead of zero.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `daemons` | counters of daemons and of this monitor, named as Ceph's module names them |
+//! | `text` | the text format of Prometheus' exposition (version 0.0.4) |
 
 mod daemons;
 mod text;

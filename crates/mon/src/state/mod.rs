@@ -3,6 +3,31 @@
 //! [`ClusterState`] is the committed state in memory, [`Pending`] the one proposal under construction. The other files
 //! hold what these are made of, and decisions that need nothing else.
 //!
+//! | module | contents |
+//! | --- | --- |
+//! | `access` | the identity of a session's peer, and its access rights |
+//! | `balance` | the balancer's decisions: whether it may work, its moves, the change of the map |
+//! | `clocks` | the measured clock differences of the other monitors |
+//! | `cluster_state` | the committed state in memory |
+//! | `config` | the central configuration, and the options in it that apply to a daemon or client |
+//! | `crash` | crash reports of daemons among the `config-key` entries, and their summaries |
+//! | `cuts` | the cut links between OSDs; `core::osd::cuts` finds them |
+//! | `fs` | changes of the FSMap: one function each, and changes with their side effects |
+//! | `kv` | the `config-key` store, with summaries of the crash reports in it |
+//! | `log` | the cluster log: the newest lines of each channel, for `ceph log last` and `log-*` subscribers |
+//! | `lost_tickets` | clients of a state that has lost the keys of tickets |
+//! | `maps` | encoded OSD map epochs: the range stored, the maps in memory, and the ranges to read for others |
+//! | `modules` | modules of managers: those that always run, and those with an address of their own |
+//! | `ops` | the op tracker: requests in flight and recent ones, for `dump_ops_in_flight` and `dump_historic_ops` |
+//! | `options` | options of the monitor that a user may set, with Ceph's names and this program's defaults |
+//! | `osd` | rules for the states of OSDs |
+//! | `pending` | the one proposal under construction |
+//! | `pg_num` | changes of a pool's number of PGs, one step each |
+//! | `records` | the monitor's records in the state store: keys and values |
+//! | `separate_mgr` | the separate manager's own words: its metadata, and the commands of its modules |
+//! | `session` | sessions as commands see them: the sender of a command, and the list of open sessions |
+//! | `wrong_keys` | daemons that come with a wrong key, for the alert `DAEMON_KEY_REFUSED` |
+//!
 //! Invariants:
 //!  1. Nothing here names a session's messages or a command. The rules of the tree test the direction of imports.
 //!  2. Functions here read the committed state and change only [`Pending`]; a commit changes the state.

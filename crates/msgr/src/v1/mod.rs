@@ -6,6 +6,11 @@
 //! hears of the connection only then. So sessions above the messenger do not know the protocol of their connection.
 //! Messages are signed with the ticket's session key, but those of monitors, where the protocol has no key yet.
 //!
+//! | module | contents |
+//! | --- | --- |
+//! | `format` | bytes of msgr1: greetings, requests to connect, message headers and footers, signatures |
+//! | `rx` | input of a msgr1 connection: turns bytes into greetings, requests and verified messages |
+//!
 //! Invariants:
 //!  1. Before sign-in nothing but requests to connect or `MAuth` messages is accepted, within the bounds of msgr2.
 //!  2. With cephx, a service accepts no message without the signature of the session's key, and no message twice.

@@ -3,6 +3,13 @@
 //! The task of a socket reads, parses and calls the handler in one poll; output is written at the turn's end. A
 //! lossless session outlives its sockets. Each new socket gets a task of its own, and a task with an outdated
 //! `epoch` ends.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `budget` | bytes that a connection holds: unconsumed messages, unsent output, an incomplete frame |
+//! | `input` | reading from the socket: one poll of its task reads, parses and calls the handler |
+//! | `output` | writing to the socket, at the end of a turn, and peers that do not take what is written |
+//! | `session` | sessions: peers that sign in, and sessions that go on over another socket |
 
 mod budget;
 mod input;

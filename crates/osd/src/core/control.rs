@@ -6,6 +6,21 @@
 //!
 //! The state is divided into parts, each with private fields in a file below `control/`. A part calls no other part.
 //!
+//! | module | contents |
+//! | --- | --- |
+//! | `beacon` | beacons, by which the monitors see that this OSD is alive |
+//! | `boot` | boot of an OSD: its place in the CRUSH map, and OSD_BOOT once nothing is missing |
+//! | `fullness` | how full this OSD is, as the monitors are told |
+//! | `leave` | the end of an OSD: by order, by the map, or because its store failed |
+//! | `log` | lines for the cluster log, which are sent until the monitor has them |
+//! | `manager` | reports to the manager, and what they are made of |
+//! | `maps` | new maps: they are stored and published in order, and show whether this process is up |
+//! | `peers` | other OSDs: those that share PGs with this one are watched, and leases are asked of them |
+//! | `pgs` | requests of PGs to the monitors (`up_thru`, acting sets, merges), and PGs to create |
+//! | `report` | reports of reactors to the control machine |
+//! | `silent` | a device that does not answer: the monitors are told, and the OSD does not boot |
+//! | `sync` | requests for maps up to the newest one that the monitor has |
+//!
 //! Invariants:
 //!  1. Maps are published in order, each once.
 //!  2. OSD_BOOT is sent only when the newest map known to the monitor has been applied.

@@ -3,6 +3,34 @@
 //! The state is divided into parts, each with private fields in a file below `pgs/`; `impl Pgs` reacts to inputs
 //! there, since one input may concern several parts in one order. A part calls no other part.
 //!
+//! | module | contents |
+//! | --- | --- |
+//! | `background` | time-driven work: deadlines of PGs, attempts that are repeated, release of memory |
+//! | `copies` | the machine of each copy of a PG |
+//! | `counters` | counters of a reactor's operations, and the section `osd` made of them |
+//! | `current` | the newest map that all PGs of a reactor have seen |
+//! | `input` | inputs of a reactor's PGs from the control machine and from other reactors of the OSD |
+//! | `instance` | instances of OSDs: telling the process that the map shows from earlier ones |
+//! | `life` | life of PGs: loading at the start, creation, splits, withdrawal |
+//! | `members` | OSDs that share PGs with this one, as the control machine is told |
+//! | `merges` | merges of PGs on this OSD: which PG leaves by which map, and their messages to each other |
+//! | `ops` | the path of an operation: caps, its PG, and the outcome; and back, from the store's events to the answer |
+//! | `orders` | orders of operators: scrubs, priority of recovery, unfound objects; due scrubs |
+//! | `orphans` | messages of other OSDs for PGs without a copy on this OSD |
+//! | `output` | actions that the PGs of a reactor demand of its host |
+//! | `pacing` | the share of the reactor that background work may take, and the recovery messages that wait for it |
+//! | `parked` | messages that wait for a newer map: operations of clients, and messages of other OSDs |
+//! | `peers` | other OSDs: their messages, sessions and leases |
+//! | `periodic` | work repeated in intervals: release of memory, the check for due scrubs, reports |
+//! | `report` | reports of a reactor to the manager, about its PGs and its store |
+//! | `resizes` | splits and merges in progress: their results, PGs that leave, messages between PGs |
+//! | `rights` | rights and identity of a session's operations |
+//! | `services` | state that all PGs share, and all reactors: leases, reservations, scrub slots, counters |
+//! | `stop` | the end of a reactor's work: by order, or because its store failed |
+//! | `transfer` | PGs that move to or from another reactor (`core::moves` decides when) |
+//! | `views` | views of a map for PGs |
+//! | `walk` | a new map's way through the PGs of a reactor, in parts |
+//!
 //! Invariants:
 //!  1. Every PG sees every map since it was created or loaded, in order.
 //!  2. An operation is answered, held by a PG, parked for a map or a PG's creation, or dropped because its

@@ -7,6 +7,8 @@
 //! [`Reactor::tick`] every [`TICK`], and [`Reactor::proceed`] in another turn while [`Reactor::wants_turn`] says so, or at
 //! [`Reactor::next_deadline`].
 //!
+//! `common` has the state that all reactors of an OSD share, and the start of each.
+//!
 //! Invariants:
 //!  1. Outputs leave only when all events of the store are handled, so that they are of one state of the PGs.
 //!  2. A failure of the store or its device is reported once.

@@ -1,6 +1,15 @@
 //! Host of the control machine, on the first reactor: it carries out what the machine wants, runs its timers, stores
 //! maps, and makes fetches for copies.
 //!
+//! | module | contents |
+//! | --- | --- |
+//! | `answers` | answers to commands: the state of the control machine, and what operators order it to do |
+//! | `device` | the device of the stores, as the control machine's host knows it |
+//! | `exit` | the end of the OSD, for those who wait for it |
+//! | `sessions` | sessions with monitor and manager: their connections, and the messages that arrive on them |
+//! | `settings` | options in force, given to the machines and to all reactors while the OSD runs |
+//! | `tickets` | tickets of this OSD and the secrets of its peers' tickets, renewed in time |
+//!
 //! Invariant: no `RefCell` is borrowed while another component is called that may call back.
 //!
 //! Tests: a daemon in which one is panics (`interop/run.sh`).

@@ -2,6 +2,35 @@
 //!
 //! There is one reactor per core given to the OSD. The first also runs the control machine, listens, and
 //! distributes accepted sockets. A PG lives on the reactor that its name selects.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `about` | metadata that an OSD sends when it boots: about itself, its machine and its disks |
+//! | `absent` | commands of Ceph's OSDs that this one does not have, each with what to use instead |
+//! | `bench` | `ceph tell osd.N bench`: writes to the store from inside the OSD, without network and PGs |
+//! | `child` | runs a program beside the reactors, with bounded output and time |
+//! | `commands` | commands: `ceph tell osd.N …` and the admin socket, with the same answers |
+//! | `control` | host of the control machine, on the first reactor |
+//! | `doctor` | the command `doctor`: what costs this OSD speed or safety on its host |
+//! | `dump` | PGs and operations as Ceph's tools print them |
+//! | `ending` | makes the process end on a signal, whatever its reactors wait for |
+//! | `fill` | the thread that allocates file blocks where the stores will write small data next |
+//! | `grow` | `ceph tell osd.N grow`: the OSD extends its store to an enlarged file or device, while it serves |
+//! | `keyring` | the OSD's key, when the monitor refuses it: the keyring may hold another one by then |
+//! | `ledger` | `dump_ledger`: where the time of the operations went, and what of the OSD's surroundings explains it |
+//! | `light` | the command `light`: switches the light of one of the OSD's drives |
+//! | `links` | the control lane: heartbeat links, which also carry lease requests and grants |
+//! | `options` | start options of an OSD |
+//! | `peers` | data connections of one reactor to other OSDs |
+//! | `perf` | commands about counters: `perf …` and `counter …` |
+//! | `ports` | the ports of an OSD |
+//! | `reactor` | host of a reactor: connections, disk and clock of `reactor` |
+//! | `route` | messages between the reactors of one OSD |
+//! | `smart` | the command `smart`: what `smartctl` of smartmontools says about the OSD's drives, as JSON |
+//! | `stores` | the stores of an OSD on its device: making, growing and opening them |
+//! | `surroundings` | CPU of a reactor's thread and TCP of its host, read from files of the kernel once a second |
+//! | `tell` | commands beyond dumps of state: reports, upkeep of the store, scrubs, devices, heartbeats |
+//! | `tracker` | client operations of a reactor's connections: the unanswered and the slowest recent ones |
 
 mod about;
 mod absent;

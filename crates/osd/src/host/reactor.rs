@@ -6,6 +6,15 @@
 //! cache: the code of an operation's whole path exceeds it several times, but a stage stays in it for all
 //! operations of a turn.
 //!
+//! | module | contents |
+//! | --- | --- |
+//! | `clients` | a client's operation on its way from the connection to the PGs and back |
+//! | `inspect` | state of a reactor that admin commands show |
+//! | `judged` | judgement of the device and its space; see `silence` and `room` |
+//! | `others` | other OSDs: their messages, and those that share PGs with this reactor |
+//! | `own` | the host's own transactions and reads, and failures of the store |
+//! | `turn` | a loop turn: messages go to PGs, completions to the store, effects to sockets and disk |
+//!
 //! Invariant: no `RefCell` is borrowed while another component is called that may call back.
 //!
 //! Tests: a daemon in which one is panics (`interop/run.sh`).

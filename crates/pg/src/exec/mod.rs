@@ -3,6 +3,23 @@
 //! Each operation sees existence and object info as earlier operations of the vector left them. Data, attributes and
 //! omap it sees as they were before the vector. Planning only reads the store.
 //!
+//! | module | contents |
+//! | --- | --- |
+//! | `access` | classification of an operation message: the caps it needs, and how the PG must serve it |
+//! | `attr` | operations on user attributes |
+//! | `checksum` | checksums of the CHECKSUM operation: crc32c, xxHash32, xxHash64 |
+//! | `class` | CALL: runs a class method on the object, in the context of the vector |
+//! | `copy` | `copy_from`: COPY_GET reads a source in chunks, COPY_FROM applies the content |
+//! | `data` | operations on an object's bytes and existence |
+//! | `finish` | completion of a planned vector: a clone if a snapshot needs it, new metadata, log records |
+//! | `list` | operations on the PG itself: lists of objects in hash order, with filters |
+//! | `omap` | operations on omap |
+//! | `progress` | progress of a long vector: a vector of many operations runs in parts, and goes on where it stopped |
+//! | `snap` | snapshots: resolving the version of an object, listing clones, rollback, trimming |
+//! | `tmap` | legacy text maps (TMAP): sorted keys with values in an object's data |
+//! | `view` | one object in the view of an operation vector: its state in the store, and the changes collected so far |
+//! | `watch` | watch, notify and acknowledgement as operations |
+//!
 //! Invariants:
 //!  1. A vector succeeds or fails as a whole. Its collected changes are used only if every operation succeeded or was
 //!     allowed to fail.

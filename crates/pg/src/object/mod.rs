@@ -1,4 +1,11 @@
 //! Metadata of one object: object info, snapshot set, and the cache of both.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `cache` | bounded cache of decoded object contexts, least recently used out first |
+//! | `info` | `ObjectInfo`: the attribute `_` of every object and clone |
+//! | `intervals` | sets of number ranges: bytes that a clone shares with the next version, snapshots |
+//! | `snapset` | `SnapSet`: the clones of an object, in an attribute of its head or snapdir object |
 
 pub mod cache;
 pub mod info;

@@ -1,4 +1,8 @@
 //! The bodies of messages between the copies of a PG.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `codec` | encodings of the messages, written and read side by side |
 
 mod codec;
 #[cfg(test)]

@@ -15,6 +15,7 @@
 //! | `relocate` | moves to another reactor of the OSD |
 //! | `scrub` | comparison and repair of copies |
 //! | `report`, `rest` | reports; release of memory |
+//! | `seldom` | parts that most machines never use, allocated on first change |
 
 mod backend;
 mod env;

@@ -7,6 +7,13 @@
 //!
 //! [`base::flush`] decides which writes a flush waits for and which carry it.
 //!
+//! | module | contents |
+//! | --- | --- |
+//! | `file` | files and block devices: making, opening, locking, and sequential access for tools and start-up |
+//! | `signature` | recognises existing contents of a device by common magic numbers |
+//! | `threads` | the fallback engine: one thread that executes requests in order with ordinary system calls |
+//! | `uring` | the io_uring engine |
+//!
 //! Invariants:
 //!  1. The engine owns the buffers of a request until its completion has been polled.
 //!  2. A flush reaches the device only after every write submitted before it has completed.

@@ -1,4 +1,16 @@
 //! Hosts of the machines: they connect a core to the simulated network, disk and clock, as the real hosts do.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `client` | a client's host: its monitor session and objecter |
+//! | `fetch` | an OSD's own client, with which PGs read objects to copy from, as in the real host |
+//! | `links` | the connections of a process that uses the cluster, on the simulated network |
+//! | `mds` | a model of an MDS daemon |
+//! | `mon` | the monitor's host: the core over a state store whose commits take time |
+//! | `mons` | the host of one of several monitors: a front monitor until it is elected, then the leader |
+//! | `osd` | an OSD's host: control machine, and PGs and production store of each reactor, all on one simulated disk |
+//! | `promises` | checks leases against true time, which no OSD knows |
+//! | `reactors` | several reactors of one OSD on one disk |
 
 pub mod client;
 pub mod fetch;

@@ -1,6 +1,11 @@
 //! The host of one of several monitors: a front monitor until it is elected, then the leader. All share one state
 //! (`state::simulated`), and each has its own handles. Membership, the copy of the state, both sides of the relay and
 //! the core are the production code.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `front` | a front monitor: its copy of the state, its sessions, and its link to the leader |
+//! | `lead` | the leader: its first reading of the state, its core, and the links of the front monitors |
 
 use super::mon_addr;
 use crate::net::NodeId;

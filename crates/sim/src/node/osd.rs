@@ -3,6 +3,22 @@
 //! Each input is one turn of the loop: the machines run until they have no more outputs, then the stores' frames
 //! close and their requests go to the disk. The map is shared with clients that are behind, as in the real host.
 //! Messages between reactors ([`super::reactors`]) wait in mailboxes for a while.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `arrivals` | arrivals at an OSD from the network |
+//! | `clients` | operations of clients between their connections and the PGs |
+//! | `control` | outputs of an OSD's control machine |
+//! | `copies` | copies of PGs that failed: those that the run made fail, and others |
+//! | `device` | a device that does not answer, and the OSD's watch over it |
+//! | `fill` | a foreign object that fills an OSD's store |
+//! | `heartbeats` | heartbeat links of an OSD to its peers, on which leases are asked for, too |
+//! | `inner` | messages between an OSD's reactors and its control machine |
+//! | `others` | messages of an OSD's PGs to other OSDs, and the checks on their way |
+//! | `outputs` | outputs of a reactor's PGs |
+//! | `start` | the start of an OSD: its stores are opened, its maps loaded, and its machines made |
+//! | `turn` | a turn of an OSD: an input, the outputs of all machines, then the disk requests of the stores |
+//! | `versions` | the versions that an OSD announces: those of this build, or of a made-up newer one |
 
 use self::clients::Client;
 use self::copies::FailedCopies;

@@ -7,6 +7,14 @@
 //! | `etcd-lease` | leases, so that a renewal never waits for a transaction |
 //! | `etcd-watch` | one watch each |
 //!
+//! | module | contents |
+//! | --- | --- |
+//! | `care` | looks after the members of an etcd cluster: their versions, space and alarms, and defragmentation |
+//! | `client` | calls to the members, one at a time on a persistent connection, with failover |
+//! | `http` | the subset of HTTP/1.1 that etcd's JSON gateway needs, over TCP or TLS |
+//! | `json` | encoding of requests and decoding of replies of etcd's JSON gateway |
+//! | `watch` | a watch: a stream that is restarted at another member from its next revision |
+//!
 //! Invariants:
 //!  1. A transaction is sent once. Without a reply its outcome is unknown, and the caller must read again.
 //!  2. A broken watch resumes at another member, from its next revision. If that is compacted the watch is lost.

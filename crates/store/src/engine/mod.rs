@@ -4,12 +4,36 @@
 //! [`Store::poll_io`] until empty. `end_turn` closes the open frame: data writes, the frame, and one flush leave together.
 //! Opening and formatting are sequential and take a [`device::Device`].
 //!
-//! Parts: `prepare` (needs of a transaction), `early` (data of large writes), `perform` (operations to
-//! changes), `suspend` (a transaction that misses a page), `read`, `log` (frames in flight), `commit` (group
-//! commit and completions), `plans` (state of each tag), `requests` (device requests), `room` (free blocks), `streams`
-//! (where data goes), `pack` (compressed extents), `pages` (pages that plans miss), `write_guard` (places for each kind of
-//! write), `fill` (file blocks in advance), `checkpoint`, `open`, `replay` (the logs), `format`, `grow`, `rebuild` (repair
-//! after lost metadata pages). `interface` is what callers see, `config` its settings. Metadata is in `crate::meta`.
+//! | a transaction's way | contents |
+//! | --- | --- |
+//! | `interface`, `config` | the engine as an `ObjectStore`; its settings and counters |
+//! | `plans` | the plans of all tags |
+//! | `prepare` | requirements of a transaction before it may be applied: blocks in memory, space, room in the log |
+//! | `sources` | places of bytes that an operation needs, before the transaction |
+//! | `early` | data of large writes, written before their transaction is submitted |
+//! | `perform`, `suspend` | operations become changes, in the open frame and in memory; those that miss a page wait |
+//! | `log`, `commit` | frames in flight and the durable position; group commit, acknowledged in order |
+//!
+//! | blocks and requests | contents |
+//! | --- | --- |
+//! | `read` | reading: from memory if the data is in flight or was read before, else from the device |
+//! | `cache`, `runs` | data in memory for sub-block writes and repeated reads; blocks that large reads brought |
+//! | `pages` | loading of metadata pages that plans miss |
+//! | `room`, `streams` | free blocks, and how blocks become free; the places that writes take |
+//! | `pack` | compressed extents: which writes make them, how they are read and cut |
+//! | `fill` | file blocks that a sparse file gets before they are written |
+//! | `requests` | requests to the device: their purpose, and which are in flight |
+//! | `write_guard` | a check of every write against the places for its kind |
+//! | `device` | running a store on a blocking device, for opening, tools and tests |
+//!
+//! | the store as a whole | contents |
+//! | --- | --- |
+//! | `format`, `grow` | making an empty store; growing an open one |
+//! | `open`, `replay` | opening: superblock, roots, newest checkpoints; then the logs |
+//! | `checkpoint` | a durable image of the metadata at one log position, written in the background |
+//! | `check`, `rebuild` | comparison with the trees that all else follows from; repair after lost metadata pages |
+//!
+//! Metadata is in `crate::meta`.
 //!
 //! Invariants (letters as in docs/design/store-format.md):
 //!  1. A transaction is acknowledged when its frame, all earlier frames and all data they name are durable, in order.

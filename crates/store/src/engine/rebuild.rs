@@ -9,6 +9,8 @@
 //! its owner. Then the log is replayed, and space and counts are computed from the result. The checkpoint that
 //! otherwise divides the log among another number of reactors stores all of it.
 //!
+//! `walk` has the walks over a damaged tree: every page that can be read, and the key ranges of the others.
+//!
 //! Invariants:
 //!  1. Until the superblock makes the new roots valid, no block is written that a readable page refers to or
 //!     that the stored map has as used. So a repair may be interrupted anywhere and repeated.

@@ -3,12 +3,37 @@
 //! All modifications go through [`Meta::apply`]. A live transaction and the replay of its record run the same
 //! code on the same [`Change`](change::Change)s, so replay reproduces the state.
 //!
-//! Independent parts: `numbers` (of objects), `colls` (collections), `table` (onodes by slot), `cache` (pages
-//! by slot), `staging` (pages read), `asking` (questions and answers), `alloc` (blocks), `writeback` (dirty
-//! pages and writes in flight). Parts that join them: `tree` (places of pages), `inner` (pages of pointers), `scan`
-//! (ranges of the tree), `page` (content and stored form); by kind `objects`, `parts`, `omap`, `blocks` (data of an
-//! object), `refs` (reference counts of shared blocks), `pglog`, `undo`; `need` (pages that changes need), `apply`
-//! (changes) and `salvage` (work on damaged metadata).
+//! | parts that know no other | contents |
+//! | --- | --- |
+//! | `table` | onodes in memory by slot, with a hint table from object hashes to slots |
+//! | `colls`, `numbers` | records of collections; numbers of objects and collections, which are never reused |
+//! | `cache`, `staging` | pages in memory by slot, and their eviction; pages that were read and are in no tree yet |
+//! | `asking` | questions to the metadata, and their answers |
+//! | `alloc` | allocation of metadata and data blocks, and the way in which a block becomes free |
+//! | `writeback` | dirty pages by level, and encoded metadata in flight to the device |
+//!
+//! | the tree of a shard | contents |
+//! | --- | --- |
+//! | `key` | keys: one order for everything that a shard stores |
+//! | `tree`, `inner`, `seps` | the tree and the places of its pages; pages of pointers; their separators |
+//! | `page` | the unit in which metadata is stored, dirtied, cached and checkpointed |
+//! | `scan` | ranges of the tree: what a question needs of them, walks, removal at once |
+//! | `need` | pages that a change needs in memory |
+//!
+//! | by kind of row | contents |
+//! | --- | --- |
+//! | `objects`, `object` | objects of collections in hash order; one object, in memory and stored |
+//! | `parts` | places of a collection's objects; splits and merges of collections by reference |
+//! | `blocks`, `map`, `packed` | data of an object: its block map, one chunk of it, compressed extents |
+//! | `refs`, `used` | reference counts of shared blocks; the map of used blocks in checkpoints |
+//! | `omap`, `leaf` | omaps, in the onode or in leaves; the keys and values of one leaf |
+//! | `pglog`, `entries` | log entries by version; those of one leaf |
+//! | `undo`, `undo_record` | map entries that a log entry replaced, so that it can be undone; their stored form |
+//!
+//! | changes | contents |
+//! | --- | --- |
+//! | `change`, `apply` | changes in the form of the log, and their application, live or from the log |
+//! | `salvage` | work on damaged metadata while a store is rebuilt |
 //!
 //! Invariants:
 //!  1. Reference counts alone decide when a block is free; a block of an object not marked as shared has one reference.

@@ -1,5 +1,11 @@
 //! Test support for this crate and those above it: a device with faults, and the comparison of a store with the
 //! model.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `compare` | comparison of a store with the model through the interface |
+//! | `disk` | a simulated device with a volatile cache |
+//! | `workload` | random transactions from a seed, in small worlds that often meet corner cases |
 
 pub mod compare;
 pub mod disk;

@@ -1,4 +1,15 @@
 //! The rules, one for each kind of cause.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `background` | work of the cluster itself beside that of clients |
+//! | `clock` | clocks that differ, and the store of the monitors |
+//! | `cpu` | CPU that an OSD's threads do not get |
+//! | `device` | devices that answer slowly |
+//! | `network` | networks that lose packets or take small ones only |
+//! | `object` | objects that many operations want, and locks on objects |
+//! | `service` | PGs that do not serve |
+//! | `space` | space that is used up: quotas of pools, OSDs, and the file systems under the files of OSDs |
 
 mod background;
 mod clock;

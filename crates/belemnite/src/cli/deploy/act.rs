@@ -1,4 +1,6 @@
 //! Carries steps out. Each can be repeated: it looks at what is there, or does what has no effect a second time.
+//!
+//! `osds` has the steps on OSDs: made, started, moved, emptied, removed, restarted.
 
 mod osds;
 

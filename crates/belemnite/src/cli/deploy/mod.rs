@@ -1,5 +1,19 @@
 //! `belemnite deploy`: a cluster on many hosts, from an inventory. The crate `deploy` plans; here hosts are asked and
 //! steps are carried out. Design: docs/design/deploy.md.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `act` | carries steps out |
+//! | `ask` | asks hosts and monitors for the facts of a plan |
+//! | `cluster` | facts of the cluster, from its monitors |
+//! | `dir` | the directory beside an inventory: what facts of hosts cannot tell |
+//! | `import` | `belemnite deploy import`: an inventory from an existing Ceph's files |
+//! | `remove` | `deploy remove`: the whole cluster, with its data |
+//! | `run` | `deploy apply` and `deploy upgrade`: stage after stage, each from new facts |
+//! | `scripts` | scripts that hosts run as root |
+//! | `show` | plans and states in words |
+//! | `ssh` | scripts on hosts: by ssh with one connection for each host, or on this machine |
+//! | `tls` | certificates of etcd's members, made by `openssl` |
 
 mod act;
 mod ask;

@@ -6,6 +6,12 @@
 //!
 //! `apply` makes a change in steps.
 //!
+//! | module | contents |
+//! | --- | --- |
+//! | `apply` | `belemnite rehearse --apply`: a change in steps, and its `status`, `undo` and `commit` |
+//! | `gather` | the facts for a rehearsal from the cluster: PGs with their sizes and copies, stores, rates |
+//! | `words` | from the words of a command line to a command of the monitor, by the monitor's own signatures |
+//!
 //! Exit status: 0 safe; 4 risky; 5 refused; 1 the command is none, or the cluster did not answer.
 
 mod apply;

@@ -3,6 +3,8 @@
 //! The client keeps no cache: it gives every capability back with the next message, and opens no files. So an MDS has
 //! nothing to take back from it, and other clients never wait for it.
 //!
+//! `request` has the requests to an MDS, and the meaning of its replies.
+//!
 //! Invariants:
 //!  1. Every submitted request ends in exactly one [`Output::Done`].
 //!  2. A change that was answered is kept until the MDS says that it is durable. If the MDS fails before, its successor

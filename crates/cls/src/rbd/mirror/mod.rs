@@ -3,6 +3,13 @@
 //! Keys: `mirror_uuid` text, `mirror_mode` u32, `mirror_remote_namespace` str, `mirror_peer_<uuid>` → peer,
 //! `image_<id>` → image, `global_<global id>` → id, `status_global_<global id>` and
 //! `remote_status_global_<global id>_<mirror uuid>` → status, `instance_<id>` → empty, `image_map_<global id>` → map.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `image` | mirrored images, by id and by global id |
+//! | `peer` | peers of a mirrored pool |
+//! | `status` | status of a mirrored image as reported by each site |
+//! | `types` | encodings of mirroring: `cls_rbd_types.h`, `Mirror*` |
 
 pub(super) mod image;
 pub(super) mod peer;

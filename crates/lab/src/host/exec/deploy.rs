@@ -4,6 +4,8 @@
 //! Both systems are made by the same steps from one `ceph.conf`: `mkfs` of the monitor, `osd new` and `mkfs` of each
 //! OSD, then the daemons. Ceph's programs come from this machine or from a root directory. With a root directory the
 //! cluster's directory is below its `/var/lib/belemnite`, where the programs see it.
+//!
+//! `osds` makes and starts the OSDs: stores of Belemnite and Ceph, or servers of the floor.
 
 use super::conf::{Conf, OsdConf};
 use super::daemon::{Daemon, spawn, spawn_on, stop_all};

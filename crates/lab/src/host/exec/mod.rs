@@ -1,5 +1,25 @@
 //! Executes a plan: makes clusters and pools, runs loads, samples, disturbs, and stores the results in a folder.
 //!
+//! | module | contents |
+//! | --- | --- |
+//! | `clean` | removes the leftovers of a laboratory that was killed: processes, files, network namespaces |
+//! | `conf` | the `ceph.conf` of a cluster that the laboratory makes, valid for Ceph's daemons and for Belemnite's |
+//! | `daemon` | daemons of a cluster, started on this machine or on a host, and stopped in order |
+//! | `deploy` | makes a cluster of Belemnite's or Ceph's daemons, as a plan describes it |
+//! | `disturb` | disturbances of a cluster during a measurement, and the repair afterwards |
+//! | `facts` | facts about the machine that are recorded with a measurement |
+//! | `limits` | CPU and disk limits by control groups, version 2 or 1, whichever the machine has |
+//! | `made` | pools and erasure-code profiles that a run makes in a cluster, and their removal |
+//! | `measure` | one measurement: a load on a pool, with process, machine and cluster statistics |
+//! | `nodes` | nodes: network namespaces on a bridge |
+//! | `observe` | samples processes, the machine and the cluster while a cell is measured |
+//! | `random` | random values of a run: keys, identities, names |
+//! | `remote` | hosts over ssh: a shell on each, and daemons that end with their ssh connection |
+//! | `run` | a run: every cell of a plan in turn, with results in a folder from which an interrupted run resumes |
+//! | `services` | services on a pool: S3 by Ceph's `radosgw`, files by `ceph-mds` and `ceph-fuse` |
+//! | `system` | the system under test, and the place of its programs |
+//! | `tool` | command lines of the load tools |
+//!
 //! Invariants:
 //!  1. A cell with a `result.json` is done; the run never measures it again.
 //!  2. Everything started here ends with the executor. The kernel kills the daemons; dropping a cluster removes its

@@ -8,6 +8,11 @@
 //!
 //! Clients find the servers by a monitor, at which each server boots as an OSD. So the same load generator measures all
 //! systems.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `place` | places of objects on the device |
+//! | `server` | operations of the floor: reads, writes, commits, and copies on the other servers |
 
 mod place;
 mod server;

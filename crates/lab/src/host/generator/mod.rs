@@ -2,6 +2,12 @@
 //!
 //! The calling thread only watches: it sums the threads' counters each second and measures CPU over the measured time.
 //! All threads start at the same time, set when the last of them has connected and filled its objects.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `image` | data objects of an RBD image, found as librbd does: by the image id, then the header object |
+//! | `ticker` | wakes a reactor at the start times of an open loop |
+//! | `worker` | one thread of a load: its clients, their operations in flight, and its measurements |
 
 mod image;
 mod ticker;

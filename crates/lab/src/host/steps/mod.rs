@@ -2,6 +2,12 @@
 //!
 //! Each client has its workers; each worker has its connection or directory. Operations on files block their thread, so
 //! each of their workers has its own. The calling thread only watches, as in the block generator.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `place` | places: the bucket, pool or directory on which a worker operates |
+//! | `s3` | a connection to an S3 gateway that sends one signed request at a time |
+//! | `watch` | watches over a running load: each second, CPU over the measured time, and the result at the end |
 
 mod place;
 mod s3;

@@ -3,6 +3,21 @@
 //!
 //! Tasks run by the manager's client (`keep`), those of a namespace one after the other (`queue`). Invariant: a task is
 //! acknowledged after it is stored (`task::Task::store`), and removed only after it has ended.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `copy` | the data of live migrations: copied at execute, changes copied back at abort |
+//! | `image` | an RBD image as its header describes it, and class calls on its objects |
+//! | `keep` | the manager's clients: connected at the start, replaced when blocklisted, given new keys |
+//! | `links` | references to an image from its group and its clones, and their move to another image |
+//! | `migration` | live migration of images as background tasks |
+//! | `mirror` | mirror snapshots, made by schedules |
+//! | `mirrored` | the mirroring of an image: its record, and enabling and disabling it around other work on the image |
+//! | `perf` | `rbd perf image stats\|counters`: image I/O reported by OSDs, collected while clients query it |
+//! | `queue` | the queue of background tasks: loading, choice and execution |
+//! | `schedule` | schedules of the manager role: trash purges and mirror snapshots |
+//! | `snap` | snapshots of images: their kinds, and their removal |
+//! | `task` | background tasks on images: their fields, storage and execution |
 
 mod copy;
 mod image;

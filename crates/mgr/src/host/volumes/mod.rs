@@ -3,6 +3,19 @@
 //!
 //! Commands run one after the other, those that only list names beside the others. Clones and purges run beside them, some at a time; they take the commands' lock
 //! for the steps that change what commands see.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `auth` | access of auth ids to subvolumes: keys at the monitor, and files that list them |
+//! | `clone` | clones: subvolumes that are filled from a snapshot |
+//! | `commands` | `fs subvolume …`: the commands on subvolumes and their snapshots |
+//! | `copy` | copies a tree of a snapshot: directories, files with holes, links, owners, modes, times |
+//! | `fs` | operations on the files of a file system, by paths |
+//! | `group` | groups of subvolumes |
+//! | `purge` | removes what is in the trash |
+//! | `rados` | a file system of the cluster: MDS daemons, and objects in data pools |
+//! | `snap_schedule` | `fs snap-schedule …`, and the snapshots that are due |
+//! | `subvolume` | subvolumes: their state, and what may be done in it |
 
 mod auth;
 mod clone;

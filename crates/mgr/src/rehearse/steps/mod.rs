@@ -8,6 +8,14 @@
 //! An OSD that goes out keeps the weight [`HELD_WEIGHT`] until its last PG was let go: an upmap item to an OSD that is out
 //! has no effect.
 //!
+//! | module | contents |
+//! | --- | --- |
+//! | `claim` | the claim of the one program that carries a change out: others are refused while it is heard of |
+//! | `crush` | the way back for the CRUSH map: the map before, and the items that changed |
+//! | `pace` | the pace of a change in steps: when the next PGs are let go, which ones, and when to stop |
+//! | `plan` | the plan of a change in steps: the PGs that are held, the way back, and what moves at once |
+//! | `undo` | the way back for everything else but upmap items: weights, affinities, pools |
+//!
 //! Invariants:
 //!  1. A record undoes all of a change, or none is made ([`Undo::of`]).
 //!  2. What others have changed since is told ([`Record::differences`]) before it is overwritten.

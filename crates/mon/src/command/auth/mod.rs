@@ -1,6 +1,8 @@
 //! Keys and capabilities of entities.
 //!
 //! Keys of type `aes` are made by default, since every client understands them; `aes256k` on request.
+//!
+//! `lockbox` has keys of OSDs on dm-crypt, as `ceph-volume` leaves them at the monitors.
 
 pub(super) mod lockbox;
 

@@ -1,4 +1,11 @@
 //! The central configuration: options by section and mask, their history, and the options in effect for an entity.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `help` | `config help`, also about options that only a configuration file can set |
+//! | `key` | the key-value store for daemons, modules and scripts |
+//! | `secret` | values of options that are secrets |
+//! | `show` | `config show`: the options of a running daemon, with the source of each, as the daemon reported them |
 
 pub(super) mod help;
 pub(super) mod key;

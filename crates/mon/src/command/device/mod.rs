@@ -1,5 +1,10 @@
 //! Devices that daemons report in their metadata: their ids, their hosts and paths, and the daemons that use them, with
 //! the life expectancy that is set for them.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `life` | life expectancy of devices, its alerts, and OSDs that leave failing devices in time |
+//! | `light` | lights of drives: the commands, and alerts while one is on |
 
 pub(crate) mod life;
 pub(super) mod light;

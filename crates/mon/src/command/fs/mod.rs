@@ -3,6 +3,7 @@
 //! | file | commands |
 //! |---|---|
 //! | this one | the list of file systems, and what the other files share |
+//! | [`authorize`] | `fs authorize`: a key for paths of a file system |
 //! | [`life`] | making, failing, renaming and removing file systems |
 //! | [`pools`] | pools of a file system |
 //! | [`features`] | features of file systems |

@@ -1,4 +1,15 @@
 //! `health`: its rendering, and mutes. [`checks`] computes the alerts.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `checks` | computes the alerts of clocks and daemons, and collects all others from the files `*_checks` |
+//! | `fs_checks` | alerts about file systems: ranks, standbys, and the warnings of MDS daemons |
+//! | `host_checks` | the alert about hosts that became worse, from what the manager role keeps (`mgr::host::drift`) |
+//! | `osd_checks` | alerts that follow from the OSD map alone: OSDs and hosts down, full ratios, flags, pools |
+//! | `pg_checks` | alerts that follow from PG states and OSD reports |
+//! | `scrub_checks` | alerts about late scrubs, and about OSDs that repaired many reads |
+//! | `size_checks` | alerts about sizes: objects per PG, target sizes beyond the space, waiting snapshots |
+//! | `store_checks` | alerts about what daemons run on: etcd, and limits of open descriptors |
 
 use super::units::age;
 use super::{Cmd, CommandOutcome, Ctx, Refused, Res, cmd, committed};

@@ -1,5 +1,14 @@
 //! Commands on the manager map. The monitor's own process serves the manager role; a separate `ceph-mgr` may take it
 //! over.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `balancer` | commands of the balancer |
+//! | `crash` | crash reports of daemons |
+//! | `dashboard` | commands of the console (`dashboard`): its certificate |
+//! | `modules` | commands of modules of Ceph's manager that this program does not have: telemetry, orchestrators |
+//! | `rbd` | commands of the modules `rbd_support` and `progress`: background work on images |
+//! | `tell` | commands to the manager role as a process: `ceph tell mgr.X …` and its admin socket |
 
 pub(super) mod balancer;
 pub(super) mod crash;

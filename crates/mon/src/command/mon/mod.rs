@@ -1,5 +1,15 @@
 //! Commands on monitors. Several monitors share a state in etcd: the running ones are the quorum, and one is enough.
 //! The monmap of a monitor that does not share its state never changes.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `elect` | commands about which monitors may lead, and about the features of the monmap |
+//! | `log` | the cluster log |
+//! | `pgmap` | the statistics of PGs in `status` and in the commands that show only these: sums, rates, recovery |
+//! | `quorum` | the monitors in commands: the quorum, and the clocks of its members |
+//! | `status` | `status` (the text of `ceph -s`), quorum and monitor status, `report` |
+//! | `tell` | `ceph tell mon.x …` and `ceph tell mgr.x …`: commands to one process rather than to the cluster |
+//! | `versions` | versions and features of daemons and clients, and the metadata that daemons report |
 
 pub(super) mod elect;
 pub(super) mod log;

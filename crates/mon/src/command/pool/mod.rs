@@ -1,4 +1,13 @@
 //! Commands that show pools, and those on quotas and on the autoscaler's view.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `app` | `osd pool application`: the applications that use a pool, with their metadata |
+//! | `df` | `df`: space of the cluster, of device classes and of pools |
+//! | `make` | making, removing and renaming pools |
+//! | `profile` | erasure-code profiles: set, shown, removed |
+//! | `set` | `osd pool set` |
+//! | `snap` | pool snapshots |
 
 pub(super) mod app;
 pub(super) mod df;

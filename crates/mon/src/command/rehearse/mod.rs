@@ -3,6 +3,8 @@
 //! The commands run as they always do, on a proposal that is thrown away, and their change of the map is the answer.
 //! `belemnite rehearse` places the PGs on the map after it; that takes longer than a monitor's turn, so it is done there.
 //!
+//! `steps` has the commands of a rehearsed change that is carried out in steps: `apply`, `release`, `undo`, …
+//!
 //! Invariants:
 //!  1. The sender must have the rights of each command. Its output is not in the answer, only its errno and status line.
 //!  2. Nothing is proposed, and no effect of a command is carried out.

@@ -1,4 +1,9 @@
 //! Commands: from the message to the dispatcher, and the answer at the right time.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `audit` | the audit log: changes and refusals, each with the entity that sent the command |
+//! | `listings` | commands whose output is made in pieces over several turns, one command after the other |
 
 pub(super) mod audit;
 pub(super) mod listings;

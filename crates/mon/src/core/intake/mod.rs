@@ -1,5 +1,10 @@
 //! Messages on their way in: those that wait for their turn, those that wait for a commit, and those whose changes the
 //! next proposal has.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `deferred` | messages that wait for a commit, bounded in number and bytes |
+//! | `turns` | messages that wait for their turn |
 
 mod deferred;
 pub mod turns;

@@ -1,5 +1,12 @@
 //! Sessions of the manager role, in which OSDs report their PGs (their data is in [`::mgr::Manager`]), and the clients
-//! of the built-in role. `separate` has the monitor's side of a separate manager.
+//! of the built-in role.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `commands` | commands of a separate manager: their descriptions, and their way from client to manager |
+//! | `devices` | marks OSDs out whose devices are expected to fail |
+//! | `perf` | performance queries: OSDs count operations on images, MDS daemons those of clients |
+//! | `separate` | a separate manager, where one is configured: its beacons, its silence, its digests |
 
 pub mod commands;
 pub(super) mod devices;

@@ -2,6 +2,17 @@
 //!
 //! A message counts only on the OSD's own session (its first, short session announces a client). Most also need the
 //! map to show that instance up, with the session's addresses.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `cuts` | cut links between two OSDs that both reach the monitors and others |
+//! | `failure` | failure reports about OSDs, and the decision when to believe them |
+//! | `overrides` | removal of overrides of placement that have no effect or are void: temps, upmaps, chosen primaries |
+//! | `boot` | boot and shutdown of an OSD |
+//! | `creating` | PGs that wait for their creation: which OSD is asked, and with which history |
+//! | `liveness` | signs of life of OSDs: the newest beacon of each, and the times since which others are down |
+//! | `refused` | OSDs that are marked down because they refused a peer's connection: which of them the map calls dead |
+//! | `report` | reports of running OSDs: liveness, fullness, failed peers, requested acting sets |
 
 pub mod cuts;
 pub(super) mod failure;

@@ -1,4 +1,12 @@
-//! From pending changes to a proposal: the writes of one proposal at a time. `commit` carries it through.
+//! From pending changes to a proposal: the writes of one proposal at a time.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `batch` | the writes of one proposal, in several transactions where one would be too large |
+//! | `commit` | carries a proposal through: its transactions in order, and what follows them |
+//! | `isolate` | proposals with a record that the state store does not take |
+//! | `waiter` | actions that follow a commit |
+//! | `writer` | the writer of proposals: the one in flight, the names of its transactions, and what these compare |
 //!
 //! Invariants:
 //!  1. A proposal builds on the committed state. The next one begins after its commit, and the state in memory does

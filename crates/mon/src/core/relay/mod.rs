@@ -4,6 +4,13 @@
 //! leader's side: the core treats these sessions like its own. So all answers come from the leader, and a client
 //! never sees epochs go back, whichever monitor it asks.
 //!
+//! | module | contents |
+//! | --- | --- |
+//! | `age` | the time at which a relayed session opened, by the leader's clock |
+//! | `front` | the front monitor's side of the relay |
+//! | `hub` | the leader's side of the relay |
+//! | `share` | shares one connection between the messages of many sessions, in turn |
+//!
 //! Invariants:
 //!  1. The leader gets a session's messages in order, after its opening.
 //!  2. When the link to a leader ends, its sessions end on both sides, because the leader's knowledge of them

@@ -1,4 +1,6 @@
 //! Tests of the relay as a pair: a front monitor with its sessions, and the leader that answers them.
+//!
+//! `ages` has the tests of which of two sessions is older.
 
 mod ages;
 

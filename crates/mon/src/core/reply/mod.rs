@@ -1,4 +1,13 @@
 //! Answers to sessions: queries, maps by subscription, and records that are read for them.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `awaited` | clients that have lost an OSD and wait for news of it |
+//! | `fetch` | reads of the state store for sessions: old maps and purged snapshots |
+//! | `made` | messages that many sessions get, encoded once |
+//! | `query` | queries that change nothing: versions, space, pool statistics, maps by epoch, configuration, tickets |
+//! | `requests` | requests to the state store and to the host that are under way, by token |
+//! | `subscribe` | subscriptions of sessions, and the messages they bring |
 
 mod awaited;
 pub(super) mod fetch;

@@ -1,4 +1,13 @@
 //! Sessions: their peers, roles and subscriptions.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `admission` | decides whether a session may open, by the state at that moment |
+//! | `auth_host` | the monitor's data for handshakes: keys, caps, service keys and fresh global ids |
+//! | `credentials` | rotating service keys, fresh global ids, and the proofs of peers |
+//! | `global_id` | global ids: numbers of sessions that are never given out twice |
+//! | `revoke` | applies changes of keys and caps to open sessions |
+//! | `rights` | the right that each message and each subscription needs |
 
 pub(super) mod admission;
 pub(super) mod auth_host;

@@ -1,5 +1,10 @@
 //! Changes that time alone brings about, checked once a second: silent OSDs, OSDs down for long, expiring entries,
 //! full pools, purged snapshots, old maps, new service keys.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `health_log` | changes of the cluster's health as lines of the cluster log |
+//! | `scrub` | `mon scrub`: reads the stored state and compares it with the state in memory |
 
 pub(super) mod health_log;
 pub(super) mod scrub;

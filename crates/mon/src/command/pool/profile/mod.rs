@@ -2,6 +2,8 @@
 //!
 //! A profile that a pool uses never changes, because the layout of the pool's shards depends on it. Ceph allows it
 //! with `--force`.
+//!
+//! `shape` has the content of a profile: defaults, checks, and the shape of the pools that use it.
 
 mod shape;
 
