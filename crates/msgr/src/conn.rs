@@ -6,6 +6,8 @@
 //! methods are getters. After an `Err` the host closes the socket; a lossless session may continue with
 //! [`Connection::reconnect`].
 //!
+//! `handshake` has the frames before the first message: banner, HELLO, authentication, signatures, idents, resumption.
+//!
 //! Invariants:
 //!  1. No message is delivered or sent before both sides have verified the signatures over the handshake.
 //!  2. A frame that the current state does not expect ends the connection.
@@ -14,10 +16,12 @@
 //! Tests: `tests/are_bad_peers_refused.rs` (1, `altering_the_offer_on_the_way_breaks_the_signature`),
 //! `tests/do_hostile_bytes_only_close.rs` (1, 2), an assertion (3).
 
+mod handshake;
+
 use crate::ending::Ending;
 use crate::error::Error;
 use crate::frame::{Frame, Tag, banner, header2, read_header2};
-use crate::policy::{FrameLimits, Policies, Policy, UNACKED_BYTES_MAX, UNACKED_MAX, WINDOW_BYTES};
+use crate::policy::{FrameLimits, Policies, Policy, WINDOW_BYTES};
 use crate::pool::BufPool;
 use crate::rx::{Phase, Rx};
 use crate::session::{Request, Session, SessionView};
@@ -120,7 +124,7 @@ pub enum Event {
 }
 
 #[derive(Debug)]
-pub(crate) enum State {
+enum State {
     /// Awaiting the peer's banner.
     Banner,
     /// Awaiting HELLO.
@@ -148,7 +152,7 @@ pub(crate) enum State {
 }
 
 impl State {
-    pub(crate) fn name(&self) -> &'static str {
+    fn name(&self) -> &'static str {
         match self {
             Self::Banner => "awaiting the banner",
             Self::Hello => "awaiting HELLO",
@@ -168,27 +172,27 @@ impl State {
 
 /// Entity type and address that this side connects to.
 #[derive(Clone, Debug)]
-pub(crate) struct Dialled {
-    pub(crate) kind: EntityKind,
-    pub(crate) addr: EntityAddr,
+struct Dialled {
+    kind: EntityKind,
+    addr: EntityAddr,
 }
 
 /// A connection and, if lossless, its session.
 pub struct Connection {
-    pub(crate) cfg: Rc<Config>,
+    cfg: Rc<Config>,
     /// Target of an outgoing connection; `None` for incoming ones.
-    pub(crate) dialled: Option<Dialled>,
-    pub(crate) socket: SocketAddr,
-    pub(crate) state: State,
-    pub(crate) policy: Policy,
-    pub(crate) rx: Rx,
-    pub(crate) tx: Tx,
-    pub(crate) peer: Peer,
-    pub(crate) mode: ConMode,
-    pub(crate) lossy: bool,
-    pub(crate) session: Session,
+    dialled: Option<Dialled>,
+    socket: SocketAddr,
+    state: State,
+    policy: Policy,
+    rx: Rx,
+    tx: Tx,
+    peer: Peer,
+    mode: ConMode,
+    lossy: bool,
+    session: Session,
     /// The second event of a frame that causes two.
-    pub(crate) extra: Option<Event>,
+    extra: Option<Event>,
     ending: Ending,
 }
 
@@ -212,7 +216,7 @@ impl Connection {
         let policy = cfg.policies.borrow().get(kind).clone();
         let mut me = Self::new(cfg, Some(Dialled { kind, addr }), socket, policy);
         if !me.policy.lossy {
-            me.session.client_cookie = me.cfg.random.u64().max(1);
+            me.session = Session::with_cookie(me.cfg.random.u64().max(1));
         }
         me
     }
@@ -306,21 +310,13 @@ impl Connection {
     /// Bytes held for the peer: unwritten, unsent, or (lossless) unacknowledged.
     #[must_use]
     pub fn output_bytes(&self) -> usize {
-        self.tx.len() + self.session.bytes
+        self.tx.len() + self.session.bytes()
     }
 
     /// The session's state for [`crate::session::decide`].
     #[must_use]
     pub fn view(&self) -> SessionView {
-        SessionView {
-            lossy: self.lossy,
-            initiator: self.dialled.is_some(),
-            opened: self.session.opened,
-            client_cookie: self.session.client_cookie,
-            server_cookie: self.session.server_cookie,
-            peer_global_seq: self.session.peer_global_seq,
-            connect_seq: self.session.connect_seq,
-        }
+        self.session.view(self.lossy, self.dialled.is_some())
     }
 
     /// Policy in force for this peer.
@@ -377,8 +373,7 @@ impl Connection {
 
     /// Queues a message. Error: [`Error::NonceExhausted`] on a secure connection.
     pub fn send(&mut self, m: Message) -> Result<(), Error> {
-        let first = self.session.queue.is_empty() && self.session.again == 0;
-        if matches!(self.state, State::Open) && first && self.tx.len() < WINDOW_BYTES {
+        if matches!(self.state, State::Open) && !self.session.has_waiting() && self.tx.len() < WINDOW_BYTES {
             self.transmit(m)
         } else {
             self.session.enqueue(m);
@@ -407,15 +402,13 @@ impl Connection {
     /// wake-up at both ends, unless the peer holds many messages for it.
     #[must_use]
     pub fn wants_write(&self) -> bool {
-        let s = &self.session;
-        let much = s.in_seq.saturating_sub(s.in_acked) >= UNACKED_MAX || s.unacked_bytes >= UNACKED_BYTES_MAX;
-        !self.tx.is_empty() || (much && self.owes_ack())
+        !self.tx.is_empty() || (self.session.owes_much() && self.owes_ack())
     }
 
     /// True if received messages are unacknowledged. The host flushes acknowledgements at intervals.
     #[must_use]
     pub fn owes_ack(&self) -> bool {
-        !self.lossy && self.is_open() && self.session.in_seq > self.session.in_acked
+        !self.lossy && self.is_open() && self.session.owes_ack()
     }
 
     /// Fills in the next slices to write and returns their number.
@@ -444,8 +437,7 @@ impl Connection {
         while self.tx.len() < WINDOW_BYTES {
             if let Some((seq, m)) = self.session.next_again() {
                 self.write_message(seq, &m)?;
-            } else if let Some(m) = self.session.queue.pop_front() {
-                self.session.bytes = self.session.bytes.saturating_sub(m.cost());
+            } else if let Some(m) = self.session.next_queued() {
                 self.transmit(m)?;
             } else {
                 break;
@@ -513,7 +505,7 @@ impl Connection {
         }
     }
 
-    pub(crate) fn unexpected(&self, f: &Frame) -> Error {
+    fn unexpected(&self, f: &Frame) -> Error {
         Error::UnexpectedFrame { tag: f.tag.name(), state: self.state.name() }
     }
 
@@ -524,25 +516,19 @@ impl Connection {
         if ack > 0 && !self.lossy {
             self.session.acked(ack);
         }
-        if header.seq <= self.session.in_seq {
+        let bytes = if self.lossy { 0 } else { front.len() + middle.len() + data.len() };
+        if !self.session.receives(header.seq, bytes) {
             // A message that the peer resent after a reconnect although it had arrived.
             return Ok(None);
-        }
-        self.session.in_seq = header.seq;
-        if !self.lossy {
-            self.session.unacked_bytes += front.len() + middle.len() + data.len();
         }
         Ok(Some(Event::Message(Message { header, front, middle, data, sums, ..Message::default() })))
     }
 
     fn transmit(&mut self, m: Message) -> Result<(), Error> {
-        let s = &mut self.session;
-        s.out_seq += 1;
-        let seq = s.out_seq;
+        let seq = self.session.next_seq();
         self.write_message(seq, &m)?;
         if !self.lossy {
-            self.session.bytes += m.cost();
-            self.session.sent.push_back((seq, m));
+            self.session.keep(seq, m);
         }
         Ok(())
     }
@@ -553,7 +539,7 @@ impl Connection {
     }
 
     /// Opens the session: resends the numbered messages, then sends the queued ones, as many as the window takes.
-    pub(crate) fn open(&mut self, acked: u64) -> Result<Event, Error> {
+    fn open(&mut self, acked: u64) -> Result<Event, Error> {
         self.state = State::Open;
         self.rx.set_phase(Phase::Open);
         self.session.acked(acked);
@@ -561,8 +547,8 @@ impl Connection {
         if self.peer.principal.kind == EntityKind::MON {
             self.rx.set_limits(FrameLimits { ask: self.cfg.frames.ask, ..FrameLimits::default() });
         }
-        self.session.again = self.session.sent.len();
+        self.session.resend();
         self.refill()?;
-        Ok(if std::mem::replace(&mut self.session.opened, true) { Event::Resumed } else { Event::Open })
+        Ok(if self.session.opens() { Event::Resumed } else { Event::Open })
     }
 }

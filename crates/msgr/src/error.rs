@@ -1,6 +1,6 @@
 //! Errors that close a connection.
 
-use auth::AuthError;
+use auth::{AuthError, ConMode};
 use base::errno::{self, Errno};
 use base::{AuthName, EntityKind};
 
@@ -224,7 +224,7 @@ impl Error {
 
 /// Explains a server's refusal, of which the server reveals only an errno, and names what to check.
 fn refused(service: EntityKind, errno: Errno, methods: &[u32], modes: &[u32], ours: &str, option: &str) -> String {
-    let theirs = crate::handshake::mode_words(modes);
+    let theirs = mode_words(modes);
     let method = |m: &u32| match auth::Method(*m) {
         auth::Method::CEPHX => "cephx".to_owned(),
         auth::Method::NONE => "none".to_owned(),
@@ -246,4 +246,14 @@ fn refused(service: EntityKind, errno: Errno, methods: &[u32], modes: &[u32], ou
     format!(
         "authentication refused: {name}: {hint} (server allows auth {methods}, modes {theirs}; {option} here is {ours})"
     )
+}
+
+/// Connection modes as words, as options spell them.
+pub(crate) fn mode_words(modes: &[u32]) -> String {
+    let word = |m: &u32| match ConMode(*m) {
+        ConMode::CRC => "crc".to_owned(),
+        ConMode::SECURE => "secure".to_owned(),
+        ConMode(other) => format!("mode {other}"),
+    };
+    if modes.is_empty() { "none".to_owned() } else { modes.iter().map(word).collect::<Vec<_>>().join(" ") }
 }

@@ -12,7 +12,6 @@
 //! | `ending` | the end of a socket by an error |
 //! | `error` | errors that close a connection |
 //! | `frame` | frames: tags, preamble, epilogue and the payloads of control frames |
-//! | `handshake` | frames before the first message: banner, authentication, signatures, session resumption |
 //! | `machine` | one end of a connection of either protocol |
 //! | `policy` | session policies by type of peer, and the limits of every state of a connection |
 //! | `pool` | pool of buffers for large frames |
@@ -29,7 +28,6 @@ pub mod conn;
 mod ending;
 pub mod error;
 pub mod frame;
-mod handshake;
 mod machine;
 pub mod policy;
 pub mod pool;

@@ -8,6 +8,7 @@
 //!
 //! Tests: `tests/do_lossless_sessions_lose_nothing.rs` (`random_breaks_lose_and_repeat_nothing`).
 
+use crate::policy::{UNACKED_BYTES_MAX, UNACKED_MAX};
 use base::{AddrVec, EntityAddr};
 use std::collections::VecDeque;
 use wire::Message;
@@ -15,27 +16,171 @@ use wire::Message;
 /// State of a session.
 #[derive(Debug, Default)]
 pub(crate) struct Session {
+    client_cookie: u64,
+    /// 0 before the server has accepted the session, and in a lossy one.
+    server_cookie: u64,
+    connect_seq: u64,
+    peer_global_seq: u64,
+    in_seq: u64,
+    in_acked: u64,
+    /// Bytes of messages received since the last acknowledgement.
+    unacked_bytes: usize,
+    out_seq: u64,
+    sent: VecDeque<(u64, Message)>,
+    /// Messages at the end of `sent` that are not yet written to the present socket.
+    again: usize,
+    queue: VecDeque<Message>,
+    /// Bytes of the messages in both queues.
+    bytes: usize,
+    /// Whether the session was open before; the host gets `Open` only once.
+    opened: bool,
+}
+
+/// The names and numbers by which a client resumes a session.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Resumption {
     pub(crate) client_cookie: u64,
     pub(crate) server_cookie: u64,
     pub(crate) connect_seq: u64,
-    pub(crate) global_seq: u64,
-    pub(crate) peer_global_seq: u64,
-    pub(crate) in_seq: u64,
-    pub(crate) in_acked: u64,
-    /// Bytes of messages received since the last acknowledgement.
-    pub(crate) unacked_bytes: usize,
-    pub(crate) out_seq: u64,
-    pub(crate) sent: VecDeque<(u64, Message)>,
-    /// Messages at the end of `sent` that are not yet written to the present socket.
-    pub(crate) again: usize,
-    pub(crate) queue: VecDeque<Message>,
-    /// Bytes of the messages in both queues.
-    pub(crate) bytes: usize,
-    /// Whether the session was open before; the host gets `Open` only once.
-    pub(crate) opened: bool,
+    pub(crate) msg_seq: u64,
 }
 
 impl Session {
+    /// A client's session that no server has accepted yet.
+    pub(crate) fn with_cookie(client_cookie: u64) -> Self {
+        Self { client_cookie, ..Self::default() }
+    }
+
+    pub(crate) fn client_cookie(&self) -> u64 {
+        self.client_cookie
+    }
+
+    pub(crate) fn server_cookie(&self) -> u64 {
+        self.server_cookie
+    }
+
+    /// Bytes of the messages that the peer has not acknowledged, or that were not sent yet.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The state for [`decide`].
+    pub(crate) fn view(&self, lossy: bool, initiator: bool) -> SessionView {
+        SessionView {
+            lossy,
+            initiator,
+            opened: self.opened,
+            client_cookie: self.client_cookie,
+            server_cookie: self.server_cookie,
+            peer_global_seq: self.peer_global_seq,
+            connect_seq: self.connect_seq,
+        }
+    }
+
+    // ---- handshakes ----
+
+    /// Client: the next attempt to resume the session, or `None` if no server has accepted it.
+    pub(crate) fn resumes(&mut self) -> Option<Resumption> {
+        if self.server_cookie == 0 {
+            return None;
+        }
+        self.connect_seq += 1;
+        Some(Resumption {
+            client_cookie: self.client_cookie,
+            server_cookie: self.server_cookie,
+            connect_seq: self.connect_seq,
+            msg_seq: self.in_seq,
+        })
+    }
+
+    /// Client: the server counts other connections of this session, and the next attempt goes on from there.
+    pub(crate) fn retry(&mut self, connect_seq: u64) {
+        self.connect_seq = connect_seq;
+    }
+
+    /// Client: the server has accepted a new session.
+    pub(crate) fn begins_at(&mut self, peer_global_seq: u64, server_cookie: u64) {
+        self.peer_global_seq = peer_global_seq;
+        self.accept(server_cookie);
+    }
+
+    /// Server: a client asks for a new session.
+    pub(crate) fn is_asked_for(&mut self, peer_global_seq: u64, client_cookie: u64) {
+        self.peer_global_seq = peer_global_seq;
+        self.client_cookie = client_cookie;
+    }
+
+    /// The session is a new one, which has this cookie at the server.
+    pub(crate) fn accept(&mut self, server_cookie: u64) {
+        self.server_cookie = server_cookie;
+        self.connect_seq = 0;
+    }
+
+    /// Server: a client resumes the session. Returns the number of the last message that arrived here.
+    pub(crate) fn continues(&mut self, peer_global_seq: u64, connect_seq: u64) -> u64 {
+        self.peer_global_seq = peer_global_seq;
+        self.connect_seq = connect_seq;
+        self.in_seq
+    }
+
+    /// Notes that the session is open; true if it was before.
+    pub(crate) fn opens(&mut self) -> bool {
+        std::mem::replace(&mut self.opened, true)
+    }
+
+    // ---- input ----
+
+    /// Notes the arrival of a message with `bytes` of payload to acknowledge. False if it had arrived before.
+    pub(crate) fn receives(&mut self, seq: u64, bytes: usize) -> bool {
+        if seq <= self.in_seq {
+            return false;
+        }
+        self.in_seq = seq;
+        self.unacked_bytes += bytes;
+        true
+    }
+
+    /// True if messages have arrived that are not acknowledged.
+    pub(crate) fn owes_ack(&self) -> bool {
+        self.in_seq > self.in_acked
+    }
+
+    /// True if the peer holds many messages for an acknowledgement.
+    pub(crate) fn owes_much(&self) -> bool {
+        self.in_seq.saturating_sub(self.in_acked) >= UNACKED_MAX || self.unacked_bytes >= UNACKED_BYTES_MAX
+    }
+
+    // ---- output ----
+
+    /// True if messages wait, so that a new one has to wait behind them.
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.queue.is_empty() || self.again > 0
+    }
+
+    /// The next message that has no number yet.
+    pub(crate) fn next_queued(&mut self) -> Option<Message> {
+        let m = self.queue.pop_front()?;
+        self.bytes = self.bytes.saturating_sub(m.cost());
+        Some(m)
+    }
+
+    /// The number of the next message.
+    pub(crate) fn next_seq(&mut self) -> u64 {
+        self.out_seq += 1;
+        self.out_seq
+    }
+
+    /// Keeps a numbered message until the peer acknowledges it.
+    pub(crate) fn keep(&mut self, seq: u64, m: Message) {
+        self.bytes += m.cost();
+        self.sent.push_back((seq, m));
+    }
+
+    /// All unacknowledged messages are to be written to a new socket.
+    pub(crate) fn resend(&mut self) {
+        self.again = self.sent.len();
+    }
+
     pub(crate) fn enqueue(&mut self, m: Message) {
         self.bytes += m.cost();
         self.queue.push_back(m);

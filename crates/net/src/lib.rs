@@ -126,7 +126,7 @@ fn next_generation(n: u32) -> u32 {
 impl Inner {
     fn get(&self, id: ConnId) -> Option<Rc<Conn>> {
         let slot = (id.0 & 0xffff_ffff) as usize;
-        self.conns.borrow().get(slot).filter(|c| c.id == id).cloned()
+        self.conns.borrow().get(slot).filter(|c| c.id() == id).cloned()
     }
 
     /// Allocates an id and stores the connection that `f` makes for it.
@@ -146,7 +146,7 @@ impl Inner {
     fn remove(&self, id: ConnId) {
         let slot = (id.0 & 0xffff_ffff) as usize;
         let mut conns = self.conns.borrow_mut();
-        if conns.get(slot).is_some_and(|c| c.id == id) {
+        if conns.get(slot).is_some_and(|c| c.id() == id) {
             conns.remove(slot);
         }
     }
@@ -182,7 +182,7 @@ impl Inner {
 
     /// Schedules the connection's output for the end of this turn.
     fn mark_dirty(&self, c: &Rc<Conn>) {
-        if !c.dirty.replace(true) {
+        if !c.note_dirty(true) {
             self.dirty.borrow_mut().push(c.clone());
             if let Some(h) = &*self.hook.borrow() {
                 h.schedule();
@@ -201,7 +201,7 @@ impl Inner {
     fn flush(self: &Rc<Self>) {
         let mut batch = std::mem::take(&mut *self.dirty.borrow_mut());
         for c in batch.drain(..) {
-            c.dirty.set(false);
+            c.note_dirty(false);
             c.flush(self);
             c.after_flush();
         }
@@ -397,19 +397,19 @@ impl Net {
     /// The peer of a connection, once it is open.
     #[must_use]
     pub fn peer(&self, conn: ConnId) -> Option<Rc<PeerInfo>> {
-        self.inner.get(conn)?.peer.borrow().clone()
+        self.inner.get(conn)?.peer()
     }
 
     /// Bytes queued for the peer: not written, or (lossless) not acknowledged.
     #[must_use]
     pub fn output_bytes(&self, conn: ConnId) -> usize {
-        self.inner.get(conn).map_or(0, |c| c.machine.borrow().output_bytes())
+        self.inner.get(conn).map_or(0, |c| c.machine().output_bytes())
     }
 
     /// Ids of all connections, open or in handshake.
     #[must_use]
     pub fn connections(&self) -> Vec<ConnId> {
-        self.inner.conns.borrow().iter().map(|(_, c)| c.id).collect()
+        self.inner.conns.borrow().iter().map(|(_, c)| c.id()).collect()
     }
 
     /// Counters.
@@ -532,7 +532,7 @@ impl Endpoint {
         let before = self.inner.in_flight_max.replace(bytes);
         let Some(net) = self.net.upgrade().filter(|_| before < bytes) else { return };
         let conns = net.conns.borrow();
-        conns.iter().filter(|(_, c)| Rc::ptr_eq(&c.ep, &self.inner)).for_each(|(_, c)| c.resume_own(&net));
+        conns.iter().filter(|(_, c)| c.is_of(&self.inner)).for_each(|(_, c)| c.resume_own(&net));
     }
 
     /// Sets the modes of connections that are accepted or opened later.
@@ -560,7 +560,7 @@ impl Endpoint {
         self.stop_listening();
         let Some(net) = self.net.upgrade() else { return };
         let mine: Vec<Rc<Conn>> =
-            net.conns.borrow().iter().map(|(_, c)| c.clone()).filter(|c| Rc::ptr_eq(&c.ep, &self.inner)).collect();
+            net.conns.borrow().iter().map(|(_, c)| c.clone()).filter(|c| c.is_of(&self.inner)).collect();
         for c in mine {
             c.flush(&net);
             c.end(&net, None);

@@ -113,7 +113,7 @@ fn ago(now: Mono, then: Mono) -> String {
 /// One connection, as it stands in a list of a messenger.
 fn connection(c: &Conn, nonce: u32, worker: usize) -> Value {
     let now = clock::read().mono;
-    let machine = c.machine.borrow();
+    let machine = c.machine();
     let (peer, open) = (machine.peer(), machine.is_open());
     let state = match (open, machine.is_incoming()) {
         (true, _) => "STATE_CONNECTION_ESTABLISHED",
@@ -135,15 +135,15 @@ fn connection(c: &Conn, nonce: u32, worker: usize) -> Value {
         "messenger_nonce": nonce,
         "status": { "connected": open && c.has_socket(), "loopback": false },
         "socket_fd": c.descriptor(),
-        "conn_id": c.id.0,
+        "conn_id": c.id().0,
         "peer": {
             "entity_name": { "type": kind.word(), "id": peer.principal.name.id },
             "type": kind.word(),
             "id": peer.num,
             "addr": addrvec(addrs),
         },
-        "last_connect_started_ago": ago(now, c.started.get()),
-        "last_active_ago": ago(now, c.last_heard.get()),
+        "last_connect_started_ago": ago(now, c.started()),
+        "last_active_ago": ago(now, c.last_heard()),
         "socket_addr": { "type": "none", "addr": socket.to_string(), "nonce": 0 },
         "target_addr": target.map_or(Value::Null, |t| addr(&t.addr)),
         "lossy": machine.is_lossy(),
@@ -164,10 +164,10 @@ impl Endpoint {
         };
         let nonce = addrs.0.first().map_or(0, |a| a.nonce);
         let conns: Vec<Rc<Conn>> = self.net.upgrade().map_or_else(Vec::new, |n| {
-            n.conns.borrow().iter().map(|(_, c)| c.clone()).filter(|c| Rc::ptr_eq(&c.ep, &self.inner)).collect()
+            n.conns.borrow().iter().map(|(_, c)| c.clone()).filter(|c| c.is_of(&self.inner)).collect()
         });
         let (ready, accepting): (Vec<_>, Vec<_>) = conns.iter().partition(|c| {
-            let m = c.machine.borrow();
+            let m = c.machine();
             m.is_open() || !m.is_incoming() || m.view().is_some_and(|v| v.opened)
         });
         let listed = |c: &&Rc<Conn>| {

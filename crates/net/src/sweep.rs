@@ -44,36 +44,36 @@ fn sweep(inner: &Rc<Inner>) {
 
 fn check(inner: &Rc<Inner>, c: &Rc<Conn>) {
     let now = clock::now();
-    let l = &c.ep.limits;
-    let silent = now.mono.since(c.last_heard.get());
+    let l = c.limits();
+    let silent = now.mono.since(c.last_heard());
     let (open, incoming, lossy) = {
-        let m = c.machine.borrow();
+        let m = c.machine();
         (m.is_open(), m.is_incoming(), m.is_lossy())
     };
     if !c.has_socket() {
         if incoming && silent > l.standby_max {
             c.end(inner, Some(CloseReason::Peer));
-        } else if c.dialling.get() && now.mono.since(c.started.get()) > l.handshake_max {
+        } else if c.is_dialling() && now.mono.since(c.started()) > l.handshake_max {
             c.fail(inner, CloseReason::HandshakeTimeout);
         }
         return;
     }
     if c.frame_stalls(inner, now.mono) {
-        tracing::warn!(conn = %c.id, peer = %c.describe(), "a frame does not arrive and others wait for its bytes; closing");
+        tracing::warn!(conn = %c.id(), peer = %c.describe(), "a frame does not arrive and others wait for its bytes; closing");
         return c.fail(inner, CloseReason::FrameStalled);
     }
     if c.output_stalls(inner, now.mono) {
-        tracing::warn!(conn = %c.id, peer = %c.describe(), bytes = c.machine.borrow().output_bytes(),
+        tracing::warn!(conn = %c.id(), peer = %c.describe(), bytes = c.machine().output_bytes(),
             "peer takes no output; closing");
         return c.end(inner, Some(CloseReason::OutputFull));
     }
     if !open {
-        if now.mono.since(c.started.get()) > l.handshake_max {
+        if now.mono.since(c.started()) > l.handshake_max {
             c.fail(inner, CloseReason::HandshakeTimeout);
         }
         return;
     }
-    if c.machine.borrow().owes_ack() {
+    if c.machine().owes_ack() {
         inner.mark_dirty(c);
     }
     if incoming {
@@ -88,12 +88,7 @@ fn check(inner: &Rc<Inner>, c: &Rc<Conn>) {
     }
     if silent > l.keepalive_max && !c.paused(inner) {
         c.fail(inner, CloseReason::KeepaliveTimeout);
-    } else if now.mono.since(c.last_ping.get().max(c.last_heard.get())) >= l.keepalive_every {
-        c.last_ping.set(now.mono);
-        let sent = c.machine.borrow_mut().keepalive(now.wall);
-        match sent {
-            Ok(()) => inner.mark_dirty(c),
-            Err(e) => c.fail_protocol(inner, &e),
-        }
+    } else {
+        c.ping(inner, now, l.keepalive_every);
     }
 }

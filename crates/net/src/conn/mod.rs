@@ -19,15 +19,15 @@ mod session;
 use crate::descriptors::Accepted;
 use crate::gate::Verdict as Admission;
 use crate::types::{CloseReason, ConnEvent, ConnId, PeerInfo, SendError, Target};
-use crate::{EndpointInner, Inner, add};
-use base::Mono;
+use crate::{EndpointInner, Inner, Limits, add};
+use base::{Mono, Now};
 use budget::Budget;
 use msgr::session::session_key;
 use msgr::{Connection, Error, Machine};
 use output::Output;
 use reactor::clock;
 use session::Signing;
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, Ref, RefCell};
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
@@ -44,27 +44,29 @@ pub const MESSAGES_PER_POLL: usize = 256;
 pub const STALL_BYTES: usize = 64 << 10;
 
 pub(crate) struct Conn {
-    pub(crate) id: ConnId,
-    pub(crate) ep: Rc<EndpointInner>,
-    pub(crate) machine: RefCell<Machine>,
+    id: ConnId,
+    ep: Rc<EndpointInner>,
+    machine: RefCell<Machine>,
     stream: RefCell<Option<TcpStream>>,
     /// Number of the current socket. The task of an earlier socket ends.
     epoch: Cell<u32>,
     waker: RefCell<Option<Waker>>,
-    pub(crate) dirty: Cell<bool>,
+    /// Listed for the output at the end of this turn.
+    dirty: Cell<bool>,
     closed: Cell<bool>,
     /// The handler knows the connection: we dialled it or reported it open.
     known: Cell<bool>,
-    pub(crate) dialling: Cell<bool>,
-    pub(crate) peer: RefCell<Option<Rc<PeerInfo>>>,
+    dialling: Cell<bool>,
+    peer: RefCell<Option<Rc<PeerInfo>>>,
     budget: Budget,
     output: Output,
     signing: Signing,
     target: Option<Target>,
     backoff: Cell<Duration>,
-    pub(crate) started: Cell<Mono>,
-    pub(crate) last_heard: Cell<Mono>,
-    pub(crate) last_ping: Cell<Mono>,
+    /// Start of the handshake on the current socket, or of dialling.
+    started: Cell<Mono>,
+    last_heard: Cell<Mono>,
+    last_ping: Cell<Mono>,
     /// Own key in the endpoint's table of lossless sessions.
     session: Cell<Option<base::EntityAddr>>,
 }
@@ -93,6 +95,61 @@ impl Conn {
             last_heard: Cell::new(now),
             last_ping: Cell::new(now),
             session: Cell::new(None),
+        }
+    }
+
+    pub(crate) fn id(&self) -> ConnId {
+        self.id
+    }
+
+    /// True for a connection of this endpoint.
+    pub(crate) fn is_of(&self, ep: &Rc<EndpointInner>) -> bool {
+        Rc::ptr_eq(&self.ep, ep)
+    }
+
+    /// The limits of its endpoint.
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.ep.limits
+    }
+
+    /// The state machine, for reading.
+    pub(crate) fn machine(&self) -> Ref<'_, Machine> {
+        self.machine.borrow()
+    }
+
+    /// The peer, once the connection is open.
+    pub(crate) fn peer(&self) -> Option<Rc<PeerInfo>> {
+        self.peer.borrow().clone()
+    }
+
+    /// Start of the handshake on the current socket, or of dialling.
+    pub(crate) fn started(&self) -> Mono {
+        self.started.get()
+    }
+
+    pub(crate) fn last_heard(&self) -> Mono {
+        self.last_heard.get()
+    }
+
+    pub(crate) fn is_dialling(&self) -> bool {
+        self.dialling.get()
+    }
+
+    /// Notes that the connection is listed for output, or is no more. Returns what was noted before.
+    pub(crate) fn note_dirty(&self, dirty: bool) -> bool {
+        self.dirty.replace(dirty)
+    }
+
+    /// Sends a keepalive if neither end has sent or heard anything for `every`.
+    pub(crate) fn ping(self: &Rc<Self>, inner: &Rc<Inner>, now: Now, every: Duration) {
+        if now.mono.since(self.last_ping.get().max(self.last_heard.get())) < every {
+            return;
+        }
+        self.last_ping.set(now.mono);
+        let sent = self.machine.borrow_mut().keepalive(now.wall);
+        match sent {
+            Ok(()) => inner.mark_dirty(self),
+            Err(e) => self.fail_protocol(inner, &e),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Frames before the first message: banner, HELLO, authentication, signatures, idents and session resumption.
 
-use crate::conn::{Connection, Event, Peer, State};
-use crate::error::Error;
+use super::{Connection, Event, Peer, State};
+use crate::error::{Error, mode_words};
 use crate::frame::{
     AuthBadMethod, AuthDone, AuthRequest, ClientIdent, FEATURE_REVISION_1, FLAG_LOSSY, Frame, Hello, Reconnect,
     ServerIdent, Tag,
@@ -15,7 +15,7 @@ use auth::{AuthError, ConMode, Method, Principal};
 use base::{AddrKind, AddrVec, EntityAddr, Now};
 
 impl Connection {
-    pub(crate) fn on_banner(&mut self, supported: u64, required: u64) -> Result<(), Error> {
+    pub(super) fn on_banner(&mut self, supported: u64, required: u64) -> Result<(), Error> {
         if required & !FEATURE_REVISION_1 != 0 || supported & FEATURE_REVISION_1 == 0 {
             return Err(Error::BannerFeatures { supported, required });
         }
@@ -28,7 +28,7 @@ impl Connection {
         Ok(())
     }
 
-    pub(crate) fn on_handshake_frame(&mut self, f: &Frame, now: Now) -> Result<Option<Event>, Error> {
+    pub(super) fn on_handshake_frame(&mut self, f: &Frame, now: Now) -> Result<Option<Event>, Error> {
         if let State::AuthServer { frames, .. } = &mut self.state {
             *frames += 1;
             if *frames > AUTH_FRAMES_MAX {
@@ -71,7 +71,7 @@ impl Connection {
                 self.open(acked).map(Some)
             }
             (State::ClientReconnect, Tag::SessionRetry) => {
-                self.session.connect_seq = f.read(|r| r.u64())?;
+                self.session.retry(f.read(|r| r.u64())?);
                 self.start_session()?;
                 Ok(None)
             }
@@ -285,17 +285,15 @@ impl Connection {
     fn start_session(&mut self) -> Result<(), Error> {
         let Some(d) = self.dialled.clone() else { return Ok(()) };
         let identity = self.cfg.identity.borrow().clone();
-        let s = &mut self.session;
-        s.global_seq = self.cfg.next_global_seq(0);
-        if s.server_cookie != 0 {
-            s.connect_seq += 1;
+        let global_seq = self.cfg.next_global_seq(0);
+        if let Some(s) = self.session.resumes() {
             let r = Reconnect {
                 addrs: identity.addrs,
                 client_cookie: s.client_cookie,
                 server_cookie: s.server_cookie,
-                global_seq: s.global_seq,
+                global_seq,
                 connect_seq: s.connect_seq,
-                msg_seq: s.in_seq,
+                msg_seq: s.msg_seq,
             };
             self.tx.control(Tag::SessionReconnect, |w| r.write(w))?;
             self.state = State::ClientReconnect;
@@ -305,11 +303,11 @@ impl Connection {
             addrs: identity.addrs,
             target: d.addr,
             num: identity.num,
-            global_seq: s.global_seq,
+            global_seq,
             supported: self.policy.supported,
             required: self.policy.required,
             flags: if self.policy.lossy { FLAG_LOSSY } else { 0 },
-            cookie: s.client_cookie,
+            cookie: self.session.client_cookie(),
         };
         self.tx.control(Tag::ClientIdent, |w| ident.write(w))?;
         self.state = State::ClientIdent;
@@ -328,9 +326,7 @@ impl Connection {
         self.peer.addrs = i.addrs;
         self.peer.num = i.num;
         self.peer.features = self.policy.supported & i.supported;
-        self.session.peer_global_seq = i.global_seq;
-        self.session.server_cookie = i.cookie;
-        self.session.connect_seq = 0;
+        self.session.begins_at(i.global_seq, i.cookie);
         // The server decides whether the session is lossy.
         self.lossy = self.policy.lossy || i.flags & FLAG_LOSSY != 0 || i.cookie == 0;
         self.open(0).map(Some)
@@ -361,8 +357,7 @@ impl Connection {
             return Err(Error::WeLackFeatures(lack));
         }
         self.peer.features = self.policy.supported & i.supported;
-        self.session.client_cookie = i.cookie;
-        self.session.peer_global_seq = i.global_seq;
+        self.session.is_asked_for(i.global_seq, i.cookie);
         self.lossy = self.policy.lossy || i.cookie == 0;
         if self.lossy {
             return self.accept_fresh().map(Some);
@@ -417,23 +412,21 @@ impl Connection {
 
     /// Answer to [`Event::Request`]: opens a new session. Error: [`Error::NonceExhausted`] on a secure connection.
     pub fn accept_fresh(&mut self) -> Result<Event, Error> {
-        self.session.server_cookie = if self.lossy { 0 } else { self.cfg.random.u64().max(1) };
-        self.session.connect_seq = 0;
+        self.session.accept(if self.lossy { 0 } else { self.cfg.random.u64().max(1) });
         self.send_server_ident()?;
         self.open(0)
     }
 
     fn send_server_ident(&mut self) -> Result<(), Error> {
         let identity = self.cfg.identity.borrow().clone();
-        self.session.global_seq = self.cfg.next_global_seq(0);
         let ident = ServerIdent {
             addrs: identity.addrs,
             num: identity.num,
-            global_seq: self.session.global_seq,
+            global_seq: self.cfg.next_global_seq(0),
             supported: self.policy.supported,
             required: self.policy.required,
             flags: if self.lossy { FLAG_LOSSY } else { 0 },
-            cookie: self.session.server_cookie,
+            cookie: self.session.server_cookie(),
         };
         self.tx.control(Tag::ServerIdent, |w| ident.write(w))
     }
@@ -485,31 +478,18 @@ impl Connection {
         self.dialled = None;
         self.lossy = false;
         self.extra = None;
-        let s = &mut self.session;
-        s.peer_global_seq = request.global_seq;
         if request.reconnect {
             // A reconnect has no ident: number, features and addresses stay.
             self.peer = Peer { num: self.peer.num, features: self.peer.features, ..new.peer };
-            s.connect_seq = request.connect_seq;
-            let seq = s.in_seq;
+            let seq = self.session.continues(request.global_seq, request.connect_seq);
             self.tx.control(Tag::SessionReconnectOk, |w| w.u64(seq))?;
             return self.open(request.msg_seq);
         }
         self.peer = new.peer;
-        s.renumber();
-        s.client_cookie = request.client_cookie;
-        s.server_cookie = self.cfg.random.u64().max(1);
+        self.session.renumber();
+        self.session.is_asked_for(request.global_seq, request.client_cookie);
+        self.session.accept(self.cfg.random.u64().max(1));
         self.send_server_ident()?;
         self.open(0)
     }
-}
-
-/// Connection modes as words, as options spell them.
-pub(crate) fn mode_words(modes: &[u32]) -> String {
-    let word = |m: &u32| match ConMode(*m) {
-        ConMode::CRC => "crc".to_owned(),
-        ConMode::SECURE => "secure".to_owned(),
-        ConMode(other) => format!("mode {other}"),
-    };
-    if modes.is_empty() { "none".to_owned() } else { modes.iter().map(word).collect::<Vec<_>>().join(" ") }
 }
