@@ -226,7 +226,7 @@ impl Store {
 
     /// Like [`Store::check`], with a full report; `deep` also reads and verifies all data.
     pub fn fsck(&mut self, dev: &mut dyn Device, deep: bool) -> Report {
-        let blocks = self.meta.layout.space_end;
+        let blocks = self.meta.layout().space_end;
         let mut w = Walk {
             deep,
             used: Bits::new(blocks),
@@ -234,8 +234,8 @@ impl Store {
             plain: Bits::new(blocks),
             ..Walk::default()
         };
-        for shard in 0..self.meta.shards.len() as u8 {
-            let Some(s) = self.meta.shards.get(usize::from(shard)) else { continue };
+        for shard in 0..self.meta.roots().len() as u8 {
+            let Some(s) = self.meta.roots().get(usize::from(shard)) else { continue };
             if s.page == NONE && s.loc.runs.is_empty() {
                 continue;
             }
@@ -254,14 +254,14 @@ impl Store {
             w.shard = OfShard::default();
         }
         self.compare(&mut w);
-        w.report.collections = self.meta.colls.iter().count() as u64;
+        w.report.collections = self.meta.colls().iter().count() as u64;
         w.report
     }
 
     /// Visits a page with keys in these bounds and the pages below it. Returns their sums.
     fn walk(&mut self, dev: &mut dyn Device, w: &mut Walk, page: u32, bounds: Bounds<'_>) -> Sum {
         w.report.pages += 1;
-        let Some(p) = self.meta.pages.get_mut(page as usize) else { return Sum::default() };
+        let Some(p) = self.meta.page_mut(page) else { return Sum::default() };
         p.pins += 1;
         blocks_of(&p.loc.runs).for_each(|b| w.page(b));
         let kids = match &p.body {
@@ -282,7 +282,7 @@ impl Store {
                 self.meta.page_sum(page)
             }
         };
-        if let Some(p) = self.meta.pages.get_mut(page as usize) {
+        if let Some(p) = self.meta.page_mut(page) {
             p.pins -= 1;
         }
         sum
@@ -297,7 +297,7 @@ impl Store {
         if leaf && own.as_ref() < start || own.as_ref().is_some_and(|s| end.is_some_and(|e| s >= e)) {
             w.report.add(format!(
                 "a page of shard {} begins outside its parent: {own:?}",
-                self.meta.pages.get(page as usize).map_or(0, |p| p.shard)
+                self.meta.pages().get(page as usize).map_or(0, |p| p.shard)
             ));
         }
         let bounds = (first, next.as_ref().or(end));
@@ -327,13 +327,13 @@ impl Store {
 
     /// Compares the first and the last key of a leaf with the bounds of its place.
     fn check_bounds(&self, w: &mut Walk, page: u32, bounds: Bounds<'_>) {
-        let Some(p) = self.meta.pages.get(page as usize) else { return };
+        let Some(p) = self.meta.pages().get(page as usize) else { return };
         let group = key::group_of(p.hi);
         let (mut first, mut last) = (None, None);
         match &p.body {
             Body::Objects { ids } => {
                 let at =
-                    |e: Option<&(u64, u32)>| self.meta.objects.get(e?.1 as usize).map(|o| Key::object(group, &o.oid));
+                    |e: Option<&(u64, u32)>| self.meta.objects().get(e?.1 as usize).map(|o| Key::object(group, &o.oid));
                 (first, last) = (at(ids.first()), at(ids.last()));
             }
             Body::Omap { leaf } if !leaf.is_empty() => {
@@ -352,7 +352,7 @@ impl Store {
     }
 
     fn visit_leaf(&mut self, w: &mut Walk, page: u32) {
-        let Some(p) = self.meta.pages.get(page as usize) else { return };
+        let Some(p) = self.meta.pages().get(page as usize) else { return };
         let group = key::group_of(p.hi);
         match &p.body {
             Body::Inner(_) | Body::Coll { .. } => {}
@@ -370,7 +370,7 @@ impl Store {
             }
             Body::Objects { ids } => {
                 for (_, id) in ids {
-                    let Some(o) = self.meta.objects.get(*id as usize) else {
+                    let Some(o) = self.meta.objects().get(*id as usize) else {
                         w.report.add(format!("slot {id} of an object page is empty"));
                         continue;
                     };
@@ -393,7 +393,7 @@ impl Store {
                         let e = w.shard.omaps.entry(o.nid).or_default();
                         (e.0, e.1) = (e.0 + *keys as i64, e.1 + *bytes as i64);
                     }
-                    w.extents(self.meta.colls.get(o.coll as usize), o.nid, &o.inline);
+                    w.extents(self.meta.colls().get(o.coll as usize), o.nid, &o.inline);
                     w.data(o.nid, o.shared, 0, o.inline.iter(0, CHUNK));
                 }
             }
@@ -406,7 +406,7 @@ impl Store {
                 *w.shard.maps.entry(group).or_default() -= map.mapped() as i64;
                 // Objects precede maps in a tree.
                 let (coll, shared) = w.shard.objects.get(&group).map_or((NONE, false), |o| (o.1, o.2));
-                w.extents(self.meta.colls.get(coll as usize), group, map);
+                w.extents(self.meta.colls().get(coll as usize), group, map);
                 w.data(group, shared, chunk * CHUNK, map.iter(0, CHUNK));
             }
             Body::Refs { range, counts } => {
@@ -420,19 +420,19 @@ impl Store {
     fn compare(&self, w: &mut Walk) {
         let m = &self.meta;
         let (r, pages) = (&mut w.report, w.page_blocks);
-        for (id, c) in m.colls.iter() {
+        for (id, c) in m.colls().iter() {
             let u = w.usage.remove(&(id as u32)).unwrap_or_default();
             if u != c.usage {
                 r.add(format!("usage of {:?}: counted {u:?}, recorded {:?}", c.cid, c.usage));
             }
         }
-        for (_, c) in m.colls.iter() {
+        for (_, c) in m.colls().iter() {
             let u = w.undo.remove(&c.num).unwrap_or_default();
             if u != c.undo {
                 r.add(format!("undo records of {:?}: counted {u:?}, recorded {:?}", c.cid, c.undo));
             }
         }
-        for c in m.colls.iter().map(|c| c.1).filter(|c| c.packed != Packed::default()) {
+        for c in m.colls().iter().map(|c| c.1).filter(|c| c.packed != Packed::default()) {
             w.packed.entry(pool_and_shard(c)).or_default().subtract(c.packed);
         }
         for (of, left) in w.packed.drain().filter(|(_, left)| *left != Packed::default()) {
@@ -444,11 +444,11 @@ impl Store {
         if !w.usage.is_empty() {
             r.add(format!("objects of {} absent collections", w.usage.len()));
         }
-        let map: Vec<u64> = m.alloc.used.blocks().collect();
-        if (pages + map.len() as u64) as i64 != m.alloc.page_blocks() {
-            r.add(format!("metadata blocks: counted {pages} + {}, recorded {}", map.len(), m.alloc.page_blocks()));
+        let map: Vec<u64> = m.alloc().used().blocks().collect();
+        if (pages + map.len() as u64) as i64 != m.alloc().page_blocks() {
+            r.add(format!("metadata blocks: counted {pages} + {}, recorded {}", map.len(), m.alloc().page_blocks()));
         }
-        let leaving = m.alloc.leaving().chain(self.checkpoint.releasing()).copied();
+        let leaving = m.alloc().leaving().chain(self.checkpoint.releasing()).copied();
         let pools = self.plans.values().flat_map(|p| p.pool.iter().copied());
         let leaving = leaving.chain(pools);
         let of_pages = w.pages.iter().map(|b| (b, 1, "metadata"));
@@ -461,7 +461,7 @@ impl Store {
                 }
             }
         }
-        for b in m.layout.space_start..m.layout.space_end {
+        for b in m.layout().space_start..m.layout().space_end {
             if self.space.used(b) != used.contains(b) {
                 r.add(format!("block {b}: in use {}, referred to {}", self.space.used(b), used.contains(b)));
             }
@@ -478,20 +478,20 @@ impl Store {
     fn compare_pages(&self, r: &mut Report) {
         let m = &self.meta;
         let mut loaded: FxHashMap<u32, u32> = FxHashMap::default();
-        m.pages.iter().for_each(|(_, p)| *loaded.entry(p.parent).or_default() += 1);
-        for (id, p) in m.pages.iter() {
+        m.pages().iter().for_each(|(_, p)| *loaded.entry(p.parent).or_default() += 1);
+        for (id, p) in m.pages().iter() {
             let n = loaded.get(&(id as u32)).copied().unwrap_or(0);
             if n != p.loaded {
                 r.add(format!("page in slot {id}: {n} pages below it in memory, recorded {}", p.loaded));
             }
         }
         let (mem, dirty) =
-            m.pages.iter().fold((0, 0), |(a, d), (_, p)| (a + p.mem, d + if p.dirty != 0 { p.mem } else { 0 }));
-        if mem != m.pages.mem() || dirty != m.pages.dirty_mem() {
+            m.pages().iter().fold((0, 0), |(a, d), (_, p)| (a + p.mem, d + if p.dirty != 0 { p.mem } else { 0 }));
+        if mem != m.pages().mem() || dirty != m.pages().dirty_mem() {
             r.add(format!(
                 "memory of pages: counted {mem} ({dirty} dirty), recorded {} ({})",
-                m.pages.mem(),
-                m.pages.dirty_mem()
+                m.pages().mem(),
+                m.pages().dirty_mem()
             ));
         }
     }
@@ -511,7 +511,7 @@ impl Store {
                     continue;
                 }
                 if let Some((num, version)) = w.shard.kept.get((*nid ^ KEPT) as usize) {
-                    let coll = self.meta.colls.iter().find(|(_, c)| c.num == *num);
+                    let coll = self.meta.colls().iter().find(|(_, c)| c.num == *num);
                     w.report.bad_kept.push((coll.map_or(crate::Cid::Meta, |(_, c)| c.cid), *version));
                 } else if let Some((cid, oid)) = self.named(dev, *nid, w) {
                     w.report.bad_data.push((cid, oid, *block));
@@ -531,7 +531,7 @@ impl Store {
             let (part, next) = super::open::with_pages(dev, &mut self.meta, |m| m.list(coll, &f, None, 256)).ok()?;
             for oid in part {
                 let id = super::open::with_pages(dev, &mut self.meta, |m| m.look(coll, &oid)).ok()??;
-                if self.meta.objects.get(id as usize).is_some_and(|o| o.nid == nid) {
+                if self.meta.objects().get(id as usize).is_some_and(|o| o.nid == nid) {
                     return Some((cid, oid));
                 }
             }

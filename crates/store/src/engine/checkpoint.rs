@@ -172,14 +172,14 @@ impl Checkpoint {
 impl Store {
     pub(super) fn checkpoint_due(&self) -> bool {
         if self.checkpoint.urgent {
-            let dirty = self.meta.pages.dirty_mem() > 0 || self.meta.alloc.for_dirty() > 0;
+            let dirty = self.meta.pages().dirty_mem() > 0 || self.meta.alloc().for_dirty() > 0;
             // The root may have to name a feature.
             let named = self.checkpoint.newest.as_ref().is_some_and(|r| r.features == self.sb.features);
             let news = self.sb.features.any() && !named;
-            return self.log.ring().used > 0 || self.meta.alloc.freed_blocks() > 0 || dirty || news;
+            return self.log.ring().used > 0 || self.meta.alloc().freed_blocks() > 0 || dirty || news;
         }
         let log = self.cfg.checkpoint_log_bytes.min(self.log_max() / 2);
-        let dirty = self.meta.pages.dirty_mem() >= self.cfg.meta_bytes / 2;
+        let dirty = self.meta.pages().dirty_mem() >= self.cfg.meta_bytes / 2;
         let work = self.replay_steps() >= self.cfg.replay_steps_max / 2;
         self.log.ring().used * BLOCK >= log || work || dirty || self.much_is_coming()
     }
@@ -187,7 +187,7 @@ impl Store {
     /// Steps that a restart would replay, counted as in [`Replayed::steps`](super::Replayed::steps).
     #[must_use]
     pub fn replay_steps(&self) -> u64 {
-        self.meta.steps - self.checkpoint.replay_steps_done
+        self.meta.steps() - self.checkpoint.replay_steps_done
     }
 
     pub(super) fn step_checkpoint(&mut self) {
@@ -231,32 +231,32 @@ impl Store {
         c.urgent = false;
         c.at = at;
         c.lsn = self.log.lsn();
-        c.nid = self.meta.numbers.next();
-        c.replay_steps = self.meta.steps;
-        c.frozen = self.meta.writeback.freeze();
-        c.taken = self.meta.alloc.freeze();
+        c.nid = self.meta.numbers().next();
+        c.replay_steps = self.meta.steps();
+        c.frozen = self.meta.writeback_mut().freeze();
+        c.taken = self.meta.alloc_mut().freeze();
         c.phase = Phase::Pages;
         if acts(Bug::StoreEarlyRelease) {
-            for (first, n) in self.meta.alloc.to_release() {
+            for (first, n) in self.meta.alloc().to_release() {
                 self.space.release(*first, *n);
             }
         }
     }
 
     fn store_some_pages(&mut self) {
-        let before = self.meta.writeback.out_bytes();
-        while self.checkpoint.flight + self.meta.writeback.out_bytes() < self.cfg.checkpoint_flight_bytes
-            && self.meta.writeback.out_bytes() - before < self.cfg.checkpoint_turn_bytes
+        let before = self.meta.writeback().out_bytes();
+        while self.checkpoint.flight + self.meta.writeback().out_bytes() < self.cfg.checkpoint_flight_bytes
+            && self.meta.writeback().out_bytes() - before < self.cfg.checkpoint_turn_bytes
         {
             let mut levels = self.checkpoint.frozen.iter_mut().enumerate();
             let Some((level, ids)) = levels.find(|(_, ids)| !ids.is_empty()) else {
                 self.checkpoint.phase = Phase::Place;
                 let taken = std::mem::take(&mut self.checkpoint.taken);
-                self.meta.alloc.begin_used(taken);
+                self.meta.alloc_mut().begin_used(taken);
                 break;
             };
             let Some(id) = ids.pop() else { break };
-            self.meta.writeback.looked_at_one();
+            self.meta.writeback_mut().looked_at_one();
             // The slot of a leaf may have become an inner page. Its turn comes with its own level, when all
             // pages below are stored.
             if self.meta.pending(id) && self.meta.level(id) == Some(level) {
@@ -268,8 +268,8 @@ impl Store {
 
     /// Submits encoded metadata; adjacent blocks go in one request.
     fn write_pages(&mut self) {
-        let mut out = self.meta.writeback.take_out();
-        if self.meta.alloc.out_of_space() {
+        let mut out = self.meta.writeback_mut().take_out();
+        if self.meta.alloc().out_of_space() {
             // Some of the metadata found no place.
             return self.fail("no free blocks for the metadata of a checkpoint".into(), errno::ENOSPC);
         }
@@ -295,7 +295,7 @@ impl Store {
         if !bufs.is_empty() {
             self.write_metadata(first, bytes, bufs, last);
         }
-        self.meta.writeback.give_back(out);
+        self.meta.writeback_mut().give_back(out);
     }
 
     /// Writes metadata pieces up to number `upto`. Commits do not wait for them; the flush before the root is
@@ -319,15 +319,15 @@ impl Store {
             w.1 = true;
         }
         while let Some((upto, true)) = c.writes.front() {
-            self.meta.writeback.written(*upto);
+            self.meta.writeback_mut().written(*upto);
             c.writes.pop_front();
         }
     }
 
     fn place_some_used(&mut self) {
-        let left = self.meta.alloc.place_used(PLACES_PER_TURN);
+        let left = self.meta.alloc_mut().place_used(PLACES_PER_TURN);
         self.count_work(PLACES_PER_TURN - left.unwrap_or(0));
-        if self.meta.alloc.out_of_space() {
+        if self.meta.alloc().out_of_space() {
             return self.fail("no free blocks for a checkpoint's map of used blocks".into(), errno::ENOSPC);
         }
         if left.is_some() {
@@ -363,14 +363,14 @@ impl Store {
     }
 
     fn write_root(&mut self) {
-        let used = self.meta.alloc.used.roots();
+        let used = self.meta.alloc().used().roots();
         if used.len() > crate::meta::used::INDEX_MAX {
             self.fail("the map of used blocks does not fit its root".into(), errno::EFBIG);
             return;
         }
         let mine = |s: &u16| reactor_for(*s, self.cfg.reactors) == self.log.ring().index;
         let trees = (0..SHARDS).filter(mine).filter_map(|s| {
-            let (loc, level) = &self.meta.shards.get(usize::from(s))?.stored;
+            let (loc, level) = &self.meta.roots().get(usize::from(s))?.stored;
             (loc.len > 0).then(|| (s as u8, *level, loc.clone()))
         });
         let c = &self.checkpoint;
@@ -383,7 +383,7 @@ impl Store {
             log_pos: c.at.pos,
             log_seq: c.at.seq,
             log_chain: c.at.chain,
-            page_blocks: self.meta.alloc.page_blocks_frozen(),
+            page_blocks: self.meta.alloc().page_blocks_frozen(),
             trees: trees.collect(),
             used,
             features: self.sb.features,
@@ -413,7 +413,7 @@ impl Store {
     fn finish_checkpoint(&mut self) {
         let c = &mut self.checkpoint;
         c.root_seq += 1;
-        (c.releasing, c.releasing_blocks) = self.meta.alloc.take_release();
+        (c.releasing, c.releasing_blocks) = self.meta.alloc_mut().take_release();
         if self.cfg.discard {
             // Runs are popped from the end, so adjacent runs ascend.
             c.releasing.sort_unstable_by(|a, b| b.cmp(a));
@@ -426,7 +426,9 @@ impl Store {
         let at = c.at;
         let nothing = c.releasing.is_empty();
         self.log.trim(at);
-        self.meta.packs |= self.checkpoint.newest.as_ref().is_some_and(|r| r.features.incompat & COMPRESSION != 0);
+        if self.checkpoint.newest.as_ref().is_some_and(|r| r.features.incompat & COMPRESSION != 0) {
+            self.meta.set_packs(true);
+        }
         self.checkpoint.replay_steps_done = self.checkpoint.replay_steps;
         self.counters.checkpoints += 1;
         if nothing {
@@ -527,7 +529,7 @@ mod tests {
         let blocks: Vec<u64> = (12..pages / 8).map(|n| n * 8 * SPAN - 77).collect();
         for b in &blocks {
             assert!(s.space.mark(*b));
-            s.meta.alloc.add_taken(&[(*b, 1)]);
+            s.meta.alloc_mut().add_taken(&[(*b, 1)]);
         }
         let free = s.space.unreserved();
         for round in 0..2 {
@@ -547,11 +549,11 @@ mod tests {
                 now.searched - before.searched
             );
             if round == 0 {
-                s.meta.alloc.add_freed(&blocks.iter().map(|b| (*b, 1)).collect::<Vec<_>>());
+                s.meta.alloc_mut().add_freed(&blocks.iter().map(|b| (*b, 1)).collect::<Vec<_>>());
             }
         }
         // Everything is free again except for the map itself.
-        let map = s.meta.alloc.used.blocks().count() as u64;
+        let map = s.meta.alloc().used().blocks().count() as u64;
         assert_eq!(s.space.unreserved(), free + blocks.len() as u64 - map);
         drop(s);
         let s = crate::engine::open(&mut dev, &Config::default()).unwrap().remove(0);
@@ -566,8 +568,8 @@ mod tests {
         let mut runs = crate::space::Runs::new();
         assert!(s.space.reserve(n));
         assert_eq!(s.space.take(s.streams.large(), n, &mut runs), n);
-        s.meta.alloc.add_freed(&runs);
-        s.meta.alloc.add_taken(&runs);
+        s.meta.alloc_mut().add_freed(&runs);
+        s.meta.alloc_mut().add_taken(&runs);
         let first = s.counters().checkpoints;
         assert!(s.request_checkpoint());
         let (mut turns, mut second) = (0, None);
@@ -592,7 +594,7 @@ mod tests {
         assert_eq!(s.counters().checkpoints > so_far, comes);
         assert!(turns >= 2, "released in {turns} turns");
         assert!(s.counters().turn_steps_max <= PLACES_PER_TURN + 2 * RELEASES_PER_TURN);
-        assert_eq!(s.space.unreserved() + s.meta.alloc.used.blocks().count() as u64, all);
+        assert_eq!(s.space.unreserved() + s.meta.alloc().used().blocks().count() as u64, all);
         assert_eq!(s.space.freed_twice(), None);
     }
 }

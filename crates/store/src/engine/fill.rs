@@ -121,7 +121,7 @@ mod tests {
     fn places(s: &mut Store, dev: &mut SimDisk, from: u64, n: u64) -> Vec<u64> {
         let before = dev.written();
         (from..from + n).for_each(|i| write(s, dev, i));
-        let l = s.meta.layout;
+        let l = *s.meta.layout();
         dev.written().into_iter().filter(|b| !before.contains(b) && *b >= l.space_start).map(|b| b * BLOCK).collect()
     }
 

@@ -72,7 +72,7 @@ impl Store {
     /// at the old end.
     #[must_use]
     pub fn grows_from(&self) -> u64 {
-        let l = &self.meta.layout;
+        let l = self.meta.layout();
         self.sb.size() + (l.blocks - l.space_end) * BLOCK
     }
 
@@ -104,7 +104,8 @@ impl Store {
             (Growth::Switch, Stage::Begun | Stage::Named) => {
                 g.stage = Stage::Leaving;
                 g.sb.features = self.sb.features;
-                (self.sb, self.meta.layout) = (g.sb.clone(), g.layout);
+                self.sb = g.sb.clone();
+                self.meta.set_layout(g.layout);
                 self.step_growing();
                 if self.growing.as_ref().is_some_and(|g| g.stage == Stage::Left) {
                     return Ok(());
@@ -155,7 +156,7 @@ impl Store {
         let mut sb = self.sb.clone();
         sb.grown = bytes;
         sb.seq += 1;
-        let layout = self.meta.layout.grown_to(bytes);
+        let layout = self.meta.layout().grown_to(bytes);
         let waiting = self.growing.take().map(|g| g.waiting).unwrap_or_default();
         self.growing = Some(Growing { sb, layout, stage: Stage::Waiting, parts: 0, waiting });
         self.step_growing();
@@ -165,7 +166,7 @@ impl Store {
     /// Places of a new root: both ends while growing.
     pub(super) fn root_places(&self, root: &Root) -> smallvec::SmallVec<[(u64, u64); 3]> {
         let place = |l: &Layout, copy| (copy, l.root_slot(root.ring, root.seq, copy));
-        let l = &self.meta.layout;
+        let l = self.meta.layout();
         let mut out: smallvec::SmallVec<_> = smallvec::smallvec![place(l, 0), place(l, 1)];
         if let Some(g) = self.growing.as_ref().filter(|g| g.layout != *l) {
             out.push(place(&g.layout, 1));

@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 impl ObjectStore for Store {
     fn collections(&self) -> Vec<(Cid, u32)> {
-        let mut v: Vec<_> = self.meta.colls.iter().map(|(_, c)| (c.cid, c.bits)).collect();
+        let mut v: Vec<_> = self.meta.colls().iter().map(|(_, c)| (c.cid, c.bits)).collect();
         v.sort_unstable();
         v
     }
@@ -52,7 +52,7 @@ impl ObjectStore for Store {
 
     fn extents(&mut self, tag: Tag, cid: Cid, oid: &Oid, off: u64, len: u64) -> Result<Vec<(u64, u64)>, ReadError> {
         let id = self.whole_object(tag, cid, oid, |l| l.map)?;
-        let size = self.meta.objects.get(id as usize).map_or(0, |o| o.size);
+        let size = self.meta.objects().get(id as usize).map_or(0, |o| o.size);
         let end = off.saturating_add(len).min(size);
         let mut out: Vec<(u64, u64)> = Vec::new();
         if off >= end {
@@ -143,7 +143,7 @@ impl ObjectStore for Store {
     fn pg_info(&mut self, tag: Tag, cid: Cid) -> Result<Option<Bytes>, ReadError> {
         self.in_order(tag)?;
         let coll = self.meta.coll(cid).ok_or(ReadError::NoObject)?;
-        Ok(self.meta.colls.get(coll as usize).and_then(|c| c.info.as_deref()).map(Bytes::copy_from_slice))
+        Ok(self.meta.colls().get(coll as usize).and_then(|c| c.info.as_deref()).map(Bytes::copy_from_slice))
     }
 
     fn prepare(&mut self, tag: Tag, txn: &Transaction) -> Result<(), ReadError> {
@@ -195,7 +195,7 @@ impl ObjectStore for Store {
         // What the next checkpoints release is available, and so is what the host fills.
         let coming = (self.space.lent() + self.space.coming()) * BLOCK;
         let total = self.space.total() * BLOCK;
-        let metadata = (self.meta.alloc.page_blocks().max(0) as u64 + self.log.ring().blocks) * BLOCK;
+        let metadata = (self.meta.alloc().page_blocks().max(0) as u64 + self.log.ring().blocks) * BLOCK;
         let used = total.saturating_sub(self.space.unreserved() * BLOCK + coming);
         let usage = self.meta.usage();
         Statfs {
@@ -209,12 +209,12 @@ impl ObjectStore for Store {
     }
 
     fn beside(&self, a: Cid, b: Cid) -> bool {
-        let shard = |c| self.meta.coll(c).and_then(|c| self.meta.colls.get(c as usize)).map(|c| c.shard);
+        let shard = |c| self.meta.coll(c).and_then(|c| self.meta.colls().get(c as usize)).map(|c| c.shard);
         shard(a).is_some_and(|s| shard(b) == Some(s))
     }
 
     fn collection_usage(&self, cid: Cid) -> (u64, u64, u64) {
-        let u = self.meta.coll(cid).and_then(|c| self.meta.colls.get(c as usize)).map(|c| c.usage);
+        let u = self.meta.coll(cid).and_then(|c| self.meta.colls().get(c as usize)).map(|c| c.usage);
         u.map_or((0, 0, 0), |u| (u.objects, u.stored, u.omap))
     }
 }

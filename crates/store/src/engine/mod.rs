@@ -184,7 +184,7 @@ impl Store {
     /// Counters of this store.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        Counters { visits: self.meta.visits, ..self.counters }
+        Counters { visits: self.meta.visits(), ..self.counters }
     }
 
     /// Pieces of data that were to be compressed, as counted since the store was opened.
@@ -356,7 +356,7 @@ impl Store {
         }
         if self.cfg.first_fit {
             self.streams.rewind(&self.space);
-            self.space.rewind(&mut self.meta.alloc.stream);
+            self.meta.alloc_mut().rewind();
         }
         if self.log.has_records() && self.suspended.is_none() {
             self.settle_headroom();
@@ -370,9 +370,9 @@ impl Store {
         self.step_checkpoint();
         self.let_in_if_at_rest();
         self.evict();
-        self.counters.evictions = self.meta.pages.evictions();
-        self.counters.late_chunks = self.meta.writeback.late_chunks;
-        self.counters.searched = self.streams.looked() + self.meta.alloc.stream.looked;
+        self.counters.evictions = self.meta.pages().evictions();
+        self.counters.late_chunks = self.meta.writeback().late_chunks();
+        self.counters.searched = self.streams.looked() + self.meta.alloc().looked();
     }
 
     /// Next place of the log: offset and length in bytes, at most `max`, and up to the ring's end or the part
@@ -388,18 +388,18 @@ impl Store {
     /// ([`Config::checkpoint_flight_bytes`]).
     #[must_use]
     pub fn meta_memory(&self) -> usize {
-        self.meta.pages.mem() + self.meta.staging.bytes() + self.needs.loading_bytes() + self.maps_memory()
+        self.meta.pages().mem() + self.meta.staging().bytes() + self.needs.loading_bytes() + self.maps_memory()
     }
 
     /// Bytes of memory of the map of used blocks, with a share of the bitmap of free blocks.
     fn maps_memory(&self) -> usize {
-        self.meta.alloc.used.mem() + self.space.mem() / usize::from(self.cfg.reactors.max(1))
+        self.meta.alloc().used().mem() + self.space.mem() / usize::from(self.cfg.reactors.max(1))
     }
 
     fn evict(&mut self) {
         // Pages keep half of the memory on devices with large maps.
         let maps = self.maps_memory().min(self.cfg.meta_bytes / 2);
-        let others = self.needs.loading_bytes() + self.meta.staging.bytes() + maps;
+        let others = self.needs.loading_bytes() + self.meta.staging().bytes() + maps;
         self.meta.evict(self.cfg.meta_bytes.saturating_sub(others));
     }
 
@@ -417,7 +417,7 @@ impl Store {
     /// Like [`Store::object`], for reading a map or an omap. Fails if part of it was lost.
     fn whole_object(&mut self, tag: Tag, cid: Cid, oid: &Oid, lost: fn(Lost) -> bool) -> Result<u32, ReadError> {
         let id = self.object(tag, cid, oid)?;
-        match self.meta.objects.get(id as usize) {
+        match self.meta.objects().get(id as usize) {
             Some(o) if lost(o.lost) => Err(self.damaged_object(id)),
             _ => Ok(id),
         }
@@ -425,6 +425,6 @@ impl Store {
 
     fn obj(&mut self, tag: Tag, cid: Cid, oid: &Oid) -> Result<&crate::meta::object::Object, ReadError> {
         let id = self.object(tag, cid, oid)?;
-        self.meta.objects.get(id as usize).ok_or(ReadError::NoObject)
+        self.meta.objects().get(id as usize).ok_or(ReadError::NoObject)
     }
 }

@@ -129,7 +129,7 @@ fn open_rings(dev: &mut dyn Device, cfg: &Config, sb: Superblock, replay: Replay
     let Some(layout) = sb.layout() else { return damaged("the superblock names an impossible size") };
     let space = Arc::new(Space::new(layout.space_start, layout.space_end));
     let mut metas: Vec<Meta> = (0..cfg.reactors).map(|i| Meta::new(layout, space.clone(), i, cfg.reactors)).collect();
-    metas.iter_mut().for_each(|m| m.kids_max = cfg.kids_max.max(2));
+    metas.iter_mut().for_each(|m| m.set_kids_max(cfg.kids_max.max(2)));
     let same = sb.rings == cfg.reactors;
 
     let mut roots = Vec::new();
@@ -137,14 +137,14 @@ fn open_rings(dev: &mut dyn Device, cfg: &Config, sb: Superblock, replay: Replay
         let root = newest_root(dev, &sb, &layout, ring)?;
         for (shard, level, loc) in &root.trees {
             let to = usize::from(reactor_for(u16::from(*shard), cfg.reactors));
-            if let Some(s) = metas.get_mut(to).and_then(|m| m.shards.get_mut(usize::from(*shard))) {
+            if let Some(s) = metas.get_mut(to).and_then(|m| m.root_mut(*shard)) {
                 *s = Shard::stored(loc.clone(), *level);
             }
         }
         // With another number of rings, the maps of all rings are merged into the first one's, to be stored
         // again.
         if let Some(m) = metas.get_mut(if same { usize::from(ring) } else { 0 }) {
-            m.alloc.count_pages(root.page_blocks);
+            m.alloc_mut().count_pages(root.page_blocks);
             load_used(dev, &layout, &root, m, same)?;
         }
         roots.push(root);
@@ -152,7 +152,7 @@ fn open_rings(dev: &mut dyn Device, cfg: &Config, sb: Superblock, replay: Replay
     // A store's root names a feature before the superblock does.
     let words = roots.iter().map(|r| r.features).fold(sb.features, base::FeatureWords::with);
     let sb = Superblock { features: words, ..sb };
-    metas.iter_mut().for_each(|m| m.packs = words.incompat & COMPRESSION != 0);
+    metas.iter_mut().for_each(|m| m.set_packs(words.incompat & COMPRESSION != 0));
     space.recount();
     for m in &mut metas {
         for shard in 0..SHARDS as u8 {
@@ -194,10 +194,10 @@ pub(super) fn stores_of(
     metas: Vec<Meta>,
     ends: Vec<LogEnd>,
 ) -> Vec<Store> {
-    let next_nid = roots.iter().map(|r| r.next_nid).chain(metas.iter().map(|m| m.numbers.next())).max().unwrap_or(1);
+    let next_nid = roots.iter().map(|r| r.next_nid).chain(metas.iter().map(|m| m.numbers().next())).max().unwrap_or(1);
     let assemble = |(i, (mut m, end)): (u16, (Meta, LogEnd))| {
-        m.numbers.go_on(next_nid);
-        m.replay = false;
+        m.continue_numbers(next_nid);
+        m.end_replay();
         m.update_headroom();
         Store::assemble(cfg, sb, layout, space.clone(), m, i, end)
     };
@@ -240,18 +240,18 @@ fn load_used(dev: &mut dyn Device, layout: &Layout, root: &Root, m: &mut Meta, o
     for batch in places.chunks((READ_BYTES / BLOCK) as usize) {
         for ((number, at), buf) in batch.iter().zip(read_used(dev, batch, false)?) {
             let bits = used::decode_bits(&buf).map_err(|e| OpenError::Damaged(format!("map of used blocks: {e}")))?;
-            m.alloc.space.turn_over(*number, &bits);
-            m.alloc.used.load(*number, bits, if own { *at } else { used::BlockPtr::default() });
+            m.alloc().space().turn_over(*number, &bits);
+            m.alloc_mut().load_used(*number, bits, if own { *at } else { used::BlockPtr::default() });
         }
     }
     for (i, at) in &root.used {
         if own {
-            m.alloc.used.load_index(*i, *at);
+            m.alloc_mut().load_used_index(*i, *at);
         }
     }
     if !own {
         let old = places.iter().chain(&root.used).map(|(_, at)| at.block);
-        m.alloc.free_map(old);
+        m.alloc_mut().free_map(old);
     }
     Ok(())
 }
@@ -331,7 +331,7 @@ pub(super) fn read_blobs(dev: &mut dyn Device, ptrs: &[BlobPtr], what: &str) -> 
 pub(super) fn bring(dev: &mut dyn Device, m: &mut Meta, want: Vec<BlobPtr>) -> Result<(), OpenError> {
     let read = read_blobs(dev, &want, "metadata page")?;
     for (loc, data) in want.into_iter().zip(read) {
-        m.staging.put(Staged { loc, data: Ok(data) });
+        m.staging_mut().put(Staged { loc, data: Ok(data) });
     }
     Ok(())
 }

@@ -106,8 +106,8 @@ impl Meta {
     /// Extents of which a change of the bytes `[from, to)` leaves a part.
     fn cut_by(&mut self, id: u32, from: u64, to: u64) -> SmallVec<[Extent; 2]> {
         let mut out: SmallVec<[Extent; 2]> = SmallVec::new();
-        let size = self.objects.get(id as usize).map_or(0, |o| o.size);
-        if !self.packs || from >= to || from >= size {
+        let size = self.objects().get(id as usize).map_or(0, |o| o.size);
+        if !self.packs() || from >= to || from >= size {
             return out;
         }
         for block in [from / BLOCK, (to.min(size) - 1) / BLOCK] {
@@ -167,7 +167,7 @@ impl Store {
                 packs.push((behind.count(), how));
             }
         }
-        if !packs.is_empty() && !self.meta.packs {
+        if !packs.is_empty() && !self.meta.packs() {
             self.sb.features.incompat |= COMPRESSION;
             return Err(self.park(tag));
         }
@@ -178,13 +178,13 @@ impl Store {
     fn hints_of(&mut self, tag: Tag, cid: Cid, oid: &Oid) -> Result<u32, ReadError> {
         let Some(coll) = self.meta.coll(cid) else { return Ok(0) };
         let id = self.with_meta(tag, |m| m.look(coll, oid))?;
-        let hint = id.and_then(|id| self.meta.objects.get(id as usize)?.hint);
+        let hint = id.and_then(|id| self.meta.objects().get(id as usize)?.hint);
         Ok(hint.map_or(0, |h| h.2))
     }
 
     /// Most blocks and log bytes by which extents raise the cost of a transaction.
     pub(super) fn pack_cost(&self, ops: &[Op], packs: &Packs, cut: u64) -> (u64, usize) {
-        if !self.meta.packs {
+        if !self.meta.packs() {
             return (0, 0);
         }
         let behind = |p: &(usize, Compression)| ops.len().checked_sub(p.0 + 1).and_then(|at| ops.get(at));
@@ -208,7 +208,7 @@ impl Store {
         packs: &Packs,
         (mut reserved, has, log): (u64, u64, usize),
     ) -> (u64, usize) {
-        if !self.meta.packs {
+        if !self.meta.packs() {
             return (reserved, log);
         }
         self.needs.set_applying(true);
@@ -258,7 +258,7 @@ impl Store {
                     None => ok = false,
                     Some(None) => {}
                     Some(Some(id)) => {
-                        let last = m.objects.get(id as usize).map_or(0, |o| o.size.saturating_sub(1) / BLOCK);
+                        let last = m.objects().get(id as usize).map_or(0, |o| o.size.saturating_sub(1) / BLOCK);
                         let block = block.min(last);
                         if m.need_map(id, block, block + 1, false) {
                             let (here, beyond) = (
@@ -279,7 +279,7 @@ impl Store {
 
     /// Content of an extent whose blocks are in memory.
     fn unpacked(&mut self, tag: Tag, id: u32, e: Extent) -> Result<Bytes, String> {
-        let birth = self.meta.objects.get(id as usize).map_or(0, |o| o.birth);
+        let birth = self.meta.objects().get(id as usize).map_or(0, |o| o.birth);
         let mut stored = BytesMut::with_capacity(e.stored as usize * BLOCK_LEN);
         for b in e.first..e.first + e.stored {
             let (ptr, crc) = self.meta.map_get(id, b);
@@ -346,7 +346,7 @@ impl Store {
         to: u64,
         f: impl FnOnce(&mut Self, &mut Run<'_>) -> Applied,
     ) -> Applied {
-        if !self.meta.packs {
+        if !self.meta.packs() {
             return f(self, run);
         }
         self.take_apart(run, cid, oid, id, from, to)?;
@@ -361,7 +361,7 @@ impl Store {
         id: u32,
         version: base::Eversion,
     ) -> Result<Vec<(u64, u64)>, String> {
-        if !self.meta.packs {
+        if !self.meta.packs() {
             return Ok(Vec::new());
         }
         let ranges = self.meta.kept_ranges(id, version).ok_or("an undo record is not in memory")?;

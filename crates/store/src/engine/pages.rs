@@ -108,7 +108,7 @@ impl Store {
     ) -> Result<T, ReadError> {
         let (answer, placed) = self.meta.ask(f);
         for page in placed {
-            if let Some(p) = self.meta.pages.same(page) {
+            if let Some(p) = self.meta.same_page(page) {
                 p.pins += 1;
                 self.plan(tag).pages.push(page);
             }
@@ -135,7 +135,7 @@ impl Store {
 
     pub(super) fn unpin(&mut self, pages: &[(u32, u64)]) {
         for page in pages {
-            if let Some(p) = self.meta.pages.same(*page) {
+            if let Some(p) = self.meta.same_page(*page) {
                 p.pins -= 1;
             }
         }
@@ -264,8 +264,8 @@ impl Store {
         }
         if wanted {
             let data = assemble(&l);
-            self.meta.staging.shrink(STAGED_MAX, self.cfg.meta_bytes / BROUGHT_SHARE);
-            self.meta.staging.put(Staged { loc: l.loc, data });
+            self.meta.staging_mut().shrink(STAGED_MAX, self.cfg.meta_bytes / BROUGHT_SHARE);
+            self.meta.staging_mut().put(Staged { loc: l.loc, data });
         }
     }
 }

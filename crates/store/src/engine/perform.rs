@@ -205,7 +205,7 @@ impl Store {
         self.end_plan(tag);
         // The transactions of one turn may dirty much memory. Other prepared transactions repeat their lookups,
         // since `changes` has moved.
-        if self.meta.pages.mem() > self.cfg.meta_bytes / 16 * 17 {
+        if self.meta.pages().mem() > self.cfg.meta_bytes / 16 * 17 {
             self.evict();
         }
         if let Err(what) = applied {
@@ -241,18 +241,18 @@ impl Store {
     }
 
     fn new_nid(&mut self) -> u64 {
-        self.meta.numbers.new_nid()
+        self.meta.numbers().new_nid()
     }
 
     pub(super) fn object_at(&self, id: u32) -> Result<&Object, String> {
-        self.meta.objects.get(id as usize).ok_or_else(|| "object slot is empty".to_owned())
+        self.meta.objects().get(id as usize).ok_or_else(|| "object slot is empty".to_owned())
     }
 
     fn perform(&mut self, run: &mut Run<'_>, op: Op) -> Applied {
         match op {
             Op::MakeCollection { cid, bits } => {
                 let num = self.new_nid();
-                let shard = self.meta.numbers.home(cid);
+                let shard = self.meta.numbers().home(cid);
                 self.emit(run, Change::MakeCollection { cid, bits, num, shard })
             }
             Op::MakeBeside { cid, beside, bits } => {

@@ -147,7 +147,7 @@ impl Store {
         let meta = &self.meta;
         let find = |cid| {
             let id = meta.coll(cid)?;
-            let c = meta.colls.get(id as usize)?;
+            let c = meta.colls().get(id as usize)?;
             Some((c.usage.objects as usize, c))
         };
         let has = |c: &Coll, oid: &Oid| meta.coll(c.cid).is_some_and(|id| meta.has(id, oid));
@@ -179,11 +179,11 @@ impl Store {
         let packs = if self.compressor.is_off() { Packs::new() } else { self.plan_packs(tag, &txn.ops)? };
         let counts = counts_new_blocks(txn, needs);
         self.check_early(tag, &txn.ops, !counts)?;
-        let cut = if edge || self.meta.packs { self.bring_edges(tag, bring)? } else { 0 };
+        let cut = if edge || self.meta.packs() { self.bring_edges(tag, bring)? } else { 0 };
         let more = self.pack_cost(&txn.ops, &packs, cut);
         (blocks, bytes) = (blocks + more.0, bytes + more.1);
         // Dirty pages can't leave memory before they are written.
-        if self.meta.pages.dirty_mem() > self.cfg.meta_bytes / 4 * 3 {
+        if self.meta.pages().dirty_mem() > self.cfg.meta_bytes / 4 * 3 {
             return Err(self.park(tag));
         }
         self.room_in_log(tag, bytes)?;
@@ -233,7 +233,7 @@ impl Store {
         self.with_meta(tag, |m| {
             let mut ok = true;
             for at in 0..ops.len() {
-                if m.packs {
+                if m.packs() {
                     ok &= Self::find_cuts(m, &sources, at, &mut |m, id, e| {
                         cuts.push((id, e.first, e.end));
                         m.map_each(id, e.first, e.first + e.stored, |b, p, k| wanted.push((id, b, p, k)));
@@ -252,7 +252,7 @@ impl Store {
                                 }
                             });
                             // A block that is not mapped may be one that was lost.
-                            let lost = m.objects.get(id as usize).is_some_and(|o| o.lost.map);
+                            let lost = m.objects().get(id as usize).is_some_and(|o| o.lost.map);
                             damaged = damaged.or(lost.then_some(id));
                         }
                         Some(Some(_)) => ok = false,
@@ -269,7 +269,7 @@ impl Store {
         let mut missing: Vec<(u64, u32)> = Vec::new();
         let mut under_way = false;
         for (id, block, ptr, crc) in wanted {
-            let Some(birth) = self.meta.objects.get(id as usize).map(|o| o.birth) else { continue };
+            let Some(birth) = self.meta.objects().get(id as usize).map(|o| o.birth) else { continue };
             match self.resident(tag, birth, block, ptr, crc) {
                 // Pinned, because the cache may drop the block before it is used.
                 Resident::Data(b) => self.pin(tag, ptr, b),

@@ -262,7 +262,7 @@ impl Store {
 
     /// Error for an object that has lost part of its map or omap.
     pub(super) fn damaged_object(&mut self, id: u32) -> ReadError {
-        let o = self.meta.objects.get(id as usize);
+        let o = self.meta.objects().get(id as usize);
         let what = o.map_or_else(String::new, |o| {
             format!("object {} of {:?} lost metadata of its own", o.oid.hobj, self.meta.cid_of(o.coll))
         });
@@ -272,7 +272,7 @@ impl Store {
 
     pub(super) fn bad_block(&mut self, id: u32, block: u64, ptr: Ptr, errno: Errno, why: &str) -> ReadError {
         self.counters.bad_blocks += 1;
-        let o = self.meta.objects.get(id as usize);
+        let o = self.meta.objects().get(id as usize);
         let (cid, name) = o.map_or((String::new(), String::new()), |o| {
             (format!("{:?}", self.meta.cid_of(o.coll)), o.oid.hobj.to_string())
         });
@@ -289,7 +289,7 @@ impl Store {
         off: u64,
         len: u64,
     ) -> Result<(Bytes, Option<u32>), ReadError> {
-        let Some(o) = self.meta.objects.get(id as usize) else { return Err(ReadError::NoObject) };
+        let Some(o) = self.meta.objects().get(id as usize) else { return Err(ReadError::NoObject) };
         let end = off.saturating_add(len).min(o.size);
         if off >= end {
             return Ok((Bytes::new(), None));

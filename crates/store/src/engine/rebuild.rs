@@ -33,7 +33,7 @@ use crate::meta::object::Object;
 use crate::meta::omap::Omap;
 use crate::meta::packed::Packed;
 use crate::meta::page::{Body, Sum};
-use crate::meta::salvage::{Salvage, whole_group};
+use crate::meta::salvage::whole_group;
 use crate::meta::scan::Leaves;
 use crate::meta::tree::{NONE, Shard};
 use crate::meta::undo::Undo;
@@ -119,14 +119,14 @@ const ALL: &[u64] = &[key::COLL, key::OBJECTS, key::OMAP, key::MAP, key::LOG, ke
 const DATA: &[u64] = &[key::OBJECTS, key::MAP, key::UNDO];
 
 fn ids_of(m: &Meta, page: u32) -> Vec<u32> {
-    match m.pages.get(page as usize).map(|p| &p.body) {
+    match m.pages().get(page as usize).map(|p| &p.body) {
         Some(Body::Objects { ids }) => ids.iter().map(|e| e.1).collect(),
         _ => Vec::new(),
     }
 }
 
 fn objects_of(m: &Meta, page: u32) -> impl Iterator<Item = &Object> {
-    ids_of(m, page).into_iter().filter_map(|id| m.objects.get(id as usize))
+    ids_of(m, page).into_iter().filter_map(|id| m.objects().get(id as usize))
 }
 
 /// Calls `f` with each data block that a leaf refers to and the object's number; `None` for blocks of an undo
@@ -138,7 +138,7 @@ fn each_block(m: &Meta, leaf: u32, mut f: impl FnMut(u64, Option<u64>)) {
         }
     };
     objects_of(m, leaf).for_each(|o| o.inline.iter(0, CHUNK).for_each(|(_, p, _)| entry(p, o.nid)));
-    if let Some((hi, Body::Map { map, .. })) = m.pages.get(leaf as usize).map(|p| (p.hi, &p.body)) {
+    if let Some((hi, Body::Map { map, .. })) = m.pages().get(leaf as usize).map(|p| (p.hi, &p.body)) {
         map.iter(0, CHUNK).for_each(|(_, p, _)| entry(p, key::group_of(hi)));
     }
     for i in m.records_of(leaf).flat_map(|(_, items)| items) {
@@ -174,22 +174,22 @@ pub fn rebuild(dev: &mut dyn Device, cfg: &Config, own: fn(&ObjectName) -> bool)
     let words = roots.iter().map(|r| r.features).fold(sb.features, base::FeatureWords::with);
     let sb = Superblock { features: words, ..sb };
     let mut metas: Vec<Meta> = roots.iter().map(|r| meta_of(layout, &space, &cfg, r)).collect();
-    metas.iter_mut().for_each(|m| m.packs = words.incompat & COMPRESSION != 0);
+    metas.iter_mut().for_each(|m| m.set_packs(words.incompat & COMPRESSION != 0));
     each_tree(dev, &cfg, &mut metas, |t| clean(t, own, &mut out))?;
     let mut ends = Vec::new();
     for (m, root) in metas.iter_mut().zip(&roots) {
         ends.push(replay(dev, &cfg, &sb, &layout, root, m)?);
-        m.replay = false;
+        m.end_replay();
     }
     each_tree(dev, &cfg, &mut metas, |t| {
         sweep(t, None)?;
         recount(t)
     })?;
-    metas.iter_mut().for_each(|m| m.alloc.forget_pages());
+    metas.iter_mut().for_each(|m| m.alloc_mut().forget_pages());
     let mut now = vec![0; layout.space_end.div_ceil(64) as usize];
     each_tree(dev, &cfg, &mut metas, |t| take_stock(t, &mut now, &mut out))?;
     account(&mut metas, &space, &layout, &now);
-    let lost = metas.iter_mut().filter_map(|m| m.salvage.take()).flat_map(|s| s.lost);
+    let lost = metas.iter_mut().filter_map(|m| m.take_salvage()).flat_map(|s| s.lost);
     let mut lost: BTreeSet<Cid> = lost.collect();
     // The collection may have been removed in one ring and created in another.
     lost.retain(|c| metas.iter().all(|m| m.coll(*c).is_none()));
@@ -217,7 +217,7 @@ fn each_tree(
     mut f: impl FnMut(&mut Tree<'_>) -> Result<(), OpenError>,
 ) -> Result<(), OpenError> {
     for m in metas {
-        for shard in 0..m.shards.len() as u8 {
+        for shard in 0..m.roots().len() as u8 {
             f(&mut Tree { dev, m, shard, budget: cfg.meta_bytes })?;
         }
     }
@@ -251,11 +251,11 @@ fn mark_used(dev: &mut dyn Device, layout: &Layout, root: &Root, space: &Space, 
 
 fn meta_of(layout: Layout, space: &Arc<Space>, cfg: &Config, root: &Root) -> Meta {
     let mut m = Meta::new(layout, space.clone(), root.ring, cfg.reactors);
-    m.numbers.go_on(root.next_nid);
-    m.salvage = Some(Salvage::default());
-    m.kids_max = cfg.kids_max.max(2);
+    m.continue_numbers(root.next_nid);
+    m.begin_salvage();
+    m.set_kids_max(cfg.kids_max.max(2));
     for (shard, level, loc) in &root.trees {
-        if let Some(s) = m.shards.get_mut(usize::from(*shard)) {
+        if let Some(s) = m.root_mut(*shard) {
             *s = Shard::stored(loc.clone(), *level);
         }
     }
@@ -267,7 +267,7 @@ fn clean(t: &mut Tree<'_>, own: fn(&ObjectName) -> bool, out: &mut Rebuilt) -> R
     let (mut sums, mut strays) = (Sums::default(), false);
     let mut visit = |t: &mut Tree<'_>, at: At<'_>| {
         match at {
-            At::Place(p) => mark(&t.m.alloc.space, blocks_of(&p.runs)),
+            At::Place(p) => mark(t.m.alloc().space(), blocks_of(&p.runs)),
             At::Leaf(hi, leaf, bounds) => {
                 let leaf = leaf.unwrap_or(NONE);
                 strays |= t.m.has_strays(leaf, bounds);
@@ -283,7 +283,7 @@ fn clean(t: &mut Tree<'_>, own: fn(&ObjectName) -> bool, out: &mut Rebuilt) -> R
     sums.omaps.retain(|_, n| *n != (0, 0));
     let gone =
         |c: &crate::meta::Coll, u: Usage| c.usage != u || gaps.iter().any(|g| g.touches(key::hi(key::LOG, c.num)));
-    let colls = t.m.colls.iter().filter(|(_, c)| c.shard == t.shard);
+    let colls = t.m.colls().iter().filter(|(_, c)| c.shard == t.shard);
     let gone: Vec<u32> = colls
         .map(|(id, c)| (id as u32, gone(c, sums.usage.get(&(id as u32)).copied().unwrap_or_default())))
         .filter_map(|(id, gone)| gone.then_some(id))
@@ -334,7 +334,7 @@ fn settle(t: &mut Tree<'_>) -> Result<u64, OpenError> {
     }
     let mut visit = |t: &mut Tree<'_>, at: At<'_>| {
         for id in if let At::Leaf(_, Some(leaf), _) = at { ids_of(t.m, leaf) } else { Vec::new() } {
-            let nid = t.m.objects.get(id as usize).map_or(0, |o| o.nid);
+            let nid = t.m.objects().get(id as usize).map_or(0, |o| o.nid);
             if let Some(s) = twice.get(&nid) {
                 t.m.discount(id, *s);
             }
@@ -369,7 +369,7 @@ fn add_up(m: &Meta, hi: u64, leaf: u32, own: fn(&ObjectName) -> bool, sums: &mut
             *e = (e.0.wrapping_add(*keys as i64), e.1.wrapping_add(*bytes as i64));
         }
     }
-    match m.pages.get(leaf as usize).map(|p| &p.body) {
+    match m.pages().get(leaf as usize).map(|p| &p.body) {
         Some(Body::Omap { leaf }) => {
             if let Some(e) = sums.omaps.get_mut(&group) {
                 let s = leaf.sum();
@@ -383,7 +383,7 @@ fn add_up(m: &Meta, hi: u64, leaf: u32, own: fn(&ObjectName) -> bool, sums: &mut
         }
         _ => {}
     }
-    each_block(m, leaf, |b, _| mark(&m.alloc.space, [b]));
+    each_block(m, leaf, |b, _| mark(m.alloc().space(), [b]));
 }
 
 /// Removes data without an owner, and updates the sums of collections. With `lost`, objects with a mismatch are
@@ -405,7 +405,7 @@ fn sweep(t: &mut Tree<'_>, lost: Option<&Sums>) -> Result<u64, OpenError> {
             if let Some(lost) = lost {
                 take_off(t, id, lost)?;
             }
-            let Some(o) = t.m.objects.get(id as usize) else { continue };
+            let Some(o) = t.m.objects().get(id as usize) else { continue };
             count(usage.entry(o.coll).or_default(), o);
             if o.paged {
                 maps.insert(o.nid);
@@ -426,15 +426,15 @@ fn sweep(t: &mut Tree<'_>, lost: Option<&Sums>) -> Result<u64, OpenError> {
         Ok(())
     };
     let maps_too: &[u64] = &[key::COLL, key::OBJECTS, key::MAP, key::UNDO];
-    t.walk_whole(if t.m.packs { maps_too } else { &[key::COLL, key::OBJECTS, key::UNDO] }, &mut visit)?;
+    t.walk_whole(if t.m.packs() { maps_too } else { &[key::COLL, key::OBJECTS, key::UNDO] }, &mut visit)?;
     for hi in orphans {
         drop_group(t, hi)?;
     }
     let mut missing = 0;
-    let colls: Vec<u32> = t.m.colls.iter().filter(|(_, c)| c.shard == t.shard).map(|(id, _)| id as u32).collect();
+    let colls: Vec<u32> = t.m.colls().iter().filter(|(_, c)| c.shard == t.shard).map(|(id, _)| id as u32).collect();
     for id in colls {
         t.m.count_usage(id, |u| *u = usage.remove(&id).unwrap_or_default());
-        let num = t.m.colls.get(id as usize).map_or(0, |c| c.num);
+        let num = t.m.colls().get(id as usize).map_or(0, |c| c.num);
         let found = undo.remove(&num).unwrap_or_default();
         missing += t.m.undo_of(id).records.saturating_sub(found.records);
         t.m.count_undo(id, |u| *u = found);
@@ -452,7 +452,7 @@ struct Extents {
 
 impl Extents {
     fn add(&mut self, m: &Meta, hi: u64, leaf: Option<u32>) {
-        let Some(leaf) = leaf.filter(|_| m.packs) else { return };
+        let Some(leaf) = leaf.filter(|_| m.packs()) else { return };
         for o in objects_of(m, leaf) {
             self.owners.insert(o.nid, o.coll);
             let sum = self.by_coll.entry(o.coll).or_default();
@@ -460,7 +460,7 @@ impl Extents {
         }
         // Objects precede maps in a tree.
         if let (Some(Body::Map { map, .. }), Some(coll)) =
-            (m.pages.get(leaf as usize).map(|p| &p.body), self.owners.get(&key::group_of(hi)))
+            (m.pages().get(leaf as usize).map(|p| &p.body), self.owners.get(&key::group_of(hi)))
         {
             self.by_coll.entry(*coll).or_default().add_map(map);
         }
@@ -469,7 +469,7 @@ impl Extents {
 
 /// Marks an object as damaged if its sums differ from those found, and corrects them.
 fn take_off(t: &mut Tree<'_>, id: u32, lost: &Sums) -> Result<(), OpenError> {
-    let Some((nid, size)) = t.m.objects.get(id as usize).map(|o| (o.nid, o.size)) else { return Ok(()) };
+    let Some((nid, size)) = t.m.objects().get(id as usize).map(|o| (o.nid, o.size)) else { return Ok(()) };
     let (blocks, keys) = (lost.maps.get(&nid), lost.omaps.get(&nid));
     if blocks.is_none() && keys.is_none() {
         return Ok(());
@@ -480,7 +480,7 @@ fn take_off(t: &mut Tree<'_>, id: u32, lost: &Sums) -> Result<(), OpenError> {
         0 => false,
         _ => t.with_pages(|m| m.need_map(id, last, last + 1, false).then(|| !m.map_get(id, last).0.is_hole()))?,
     };
-    let Some(o) = t.m.objects.get_mut(id as usize) else { return Ok(()) };
+    let Some(o) = t.m.object_mut(id) else { return Ok(()) };
     o.lost.map |= blocks.is_some();
     o.lost.omap |= keys.is_some();
     o.mapped = less(o.mapped, blocks.copied().unwrap_or(0));
@@ -548,7 +548,7 @@ fn take_stock(t: &mut Tree<'_>, now: &mut [u64], out: &mut Rebuilt) -> Result<()
     let mut visit = |t: &mut Tree<'_>, at: At<'_>| {
         match at {
             At::Place(p) => {
-                t.m.alloc.count_pages(p.blocks() as i64);
+                t.m.alloc_mut().count_pages(p.blocks() as i64);
                 blocks_of(&p.runs).for_each(&mut note);
             }
             At::Leaf(_, leaf, _) => {
@@ -589,6 +589,6 @@ fn account(metas: &mut [Meta], space: &Space, layout: &Layout, now: &[u64]) {
     let mut all = Some((freed, n, map));
     for m in metas.iter_mut() {
         let (freed, n, map) = all.take().unwrap_or_default();
-        m.alloc.restart(freed, n, map);
+        m.alloc_mut().restart(freed, n, map);
     }
 }

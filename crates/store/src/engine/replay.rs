@@ -356,7 +356,7 @@ impl Player<'_> {
         let budget = self.cfg.meta_bytes;
         let mut rest = std::mem::take(&mut self.records).into_iter();
         self.bytes = 0;
-        let before = self.m.steps;
+        let before = self.m.steps();
         loop {
             let part: Vec<_> = rest.by_ref().take(AHEAD).collect();
             if part.is_empty() {
@@ -372,21 +372,21 @@ impl Player<'_> {
                 }
                 self.m.prune();
                 // Pages that were just brought for the other records should stay.
-                if self.m.pages.mem() > budget + budget / 8 {
+                if self.m.pages().mem() > budget + budget / 8 {
                     self.m.evict(budget);
                 }
             }
             self.m.evict(budget);
         }
         // Drops pages that were read but not needed.
-        self.m.staging.clear();
-        self.end.replayed.steps += self.m.steps - before;
+        self.m.staging_mut().clear();
+        self.end.replayed.steps += self.m.steps() - before;
         Ok(())
     }
 
     fn apply_record(&mut self, dev: &mut dyn Device, seq: u64, record: Vec<Change>) -> Result<(), OpenError> {
         for c in record {
-            if self.m.salvage.is_some() && self.m.goes_without(&c) {
+            if self.m.is_salvaged() && self.m.goes_without(&c) {
                 continue;
             }
             with_pages(dev, self.m, |m| m.need_change(&c).then_some(()))?;
@@ -406,7 +406,7 @@ impl Player<'_> {
 /// ignored here; the record that needs the page reports them.
 fn read_ahead(dev: &mut dyn Device, m: &mut Meta, records: &[(u64, Vec<Change>)], budget: usize) {
     for _ in 0..AHEAD_ROUNDS {
-        if m.staging.bytes() > budget {
+        if m.staging().bytes() > budget {
             break;
         }
         let all =
@@ -449,7 +449,7 @@ impl Followed {
             if let Some(coll) = m.coll(cid)
                 && let Some(id) = with_pages(dev, m, |m| m.look(coll, oid))?
             {
-                return Ok(m.objects.get(id as usize).map(|o| o.birth));
+                return Ok(m.objects().get(id as usize).map(|o| o.birth));
             }
             cids.extend(self.from.get(&cid).into_iter().flatten().filter(|c| **c != cid));
             if at > FOLLOWED_MAX {
@@ -480,7 +480,7 @@ fn data_is_there(dev: &mut dyn Device, f: &Frame, layout: &Layout, m: &mut Meta)
                 Change::Merge { dst, .. } => seen.from.entry(dst).or_default().push(cid),
                 Change::OfObject { oid, what: What::Map { block, runs, crcs, version, .. }, .. } => {
                     let Some(birth) = seen.birth(dev, m, cid, &oid)? else {
-                        if m.salvage.is_some() {
+                        if m.is_salvaged() {
                             // The collection is lost, so there is nothing to compare with.
                             continue;
                         }

@@ -64,7 +64,7 @@ impl Store {
                     return Err(self.park_since(tag, releases));
                 }
                 self.set_health(Health::Full);
-                let (free, kept) = (self.space.unreserved(), self.meta.alloc.headroom());
+                let (free, kept) = (self.space.unreserved(), self.meta.alloc().headroom());
                 let what = format!("{data} blocks and {keep} of metadata wanted, {free} free, {} kept", kept + leave);
                 return Err(refuse(errno::ENOSPC, what));
             }
@@ -98,7 +98,7 @@ impl Store {
 
     /// Blocks that this store's checkpoints will release.
     fn own_coming(&self) -> u64 {
-        self.meta.alloc.leaving_blocks() + self.checkpoint.to_release()
+        self.meta.alloc().leaving_blocks() + self.checkpoint.to_release()
     }
 
     /// True if `n` blocks become free once everything is stored: blocks without references, the headroom for dirty
@@ -106,7 +106,7 @@ impl Store {
     fn may_wait(&mut self, tag: Tag, n: u64, effect: Effect) -> bool {
         self.share_coming();
         let spare = self.space.spare();
-        if spare + self.own_coming() + self.meta.alloc.for_dirty() + self.with_host() >= n {
+        if spare + self.own_coming() + self.meta.alloc().for_dirty() + self.with_host() >= n {
             return true;
         }
         let waits = self.plans.get(tag).map_or(0, |p| p.waits_for_space);
@@ -126,7 +126,7 @@ impl Store {
     /// True if a checkpoint is due because of the blocks that all stores will release, and this store has its share of
     /// them.
     pub(super) fn much_is_coming(&self) -> bool {
-        let own = self.meta.alloc.freed_blocks();
+        let own = self.meta.alloc().freed_blocks();
         if own == 0 {
             return false;
         }
@@ -149,7 +149,7 @@ impl Store {
         let (total, spare) = (self.space.total(), self.space.spare());
         let full = spare < total / ALMOST_FULL;
         let least = if full { (total >> 10).clamp(REST_BLOCKS_MIN, REST_BLOCKS) } else { REST_BLOCKS };
-        self.checkpoint.request_if(self.meta.alloc.freed_blocks() + self.meta.alloc.for_dirty() >= least);
+        self.checkpoint.request_if(self.meta.alloc().freed_blocks() + self.meta.alloc().for_dirty() >= least);
     }
 
     /// Heeds requests of other stores for checkpoints, and tries waiting transactions again after another store has
@@ -158,7 +158,7 @@ impl Store {
         let presses = self.space.presses();
         if presses != self.room.presses {
             self.room.presses = presses;
-            self.checkpoint.request_if(self.meta.alloc.freed_blocks() + self.meta.alloc.for_dirty() > 0);
+            self.checkpoint.request_if(self.meta.alloc().freed_blocks() + self.meta.alloc().for_dirty() > 0);
         }
         if !self.room.waiting.is_empty() && self.space.releases() != self.room.releases {
             self.unpark();

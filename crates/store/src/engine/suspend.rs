@@ -80,7 +80,7 @@ impl Store {
 
     fn op_needs(&mut self, tag: Tag, ops: &[Op], pool: &[(u64, u32)]) -> Result<(), ReadError> {
         self.with_meta(tag, |m| m.need_ops(ops))?;
-        if ops.iter().any(needs_edges) || self.meta.packs {
+        if ops.iter().any(needs_edges) || self.meta.packs() {
             self.bring_edges(tag, ops)?;
         }
         if pool.is_empty() { Ok(()) } else { self.with_meta(tag, |m| m.need_counts(ops, pool).then_some(())) }

@@ -54,7 +54,7 @@ impl Store {
     }
 
     fn may_touch(&self, role: &Role, r: &Range<u64>) -> bool {
-        let l = &self.meta.layout;
+        let l = self.meta.layout();
         match role {
             Role::Read { .. } | Role::Load { .. } | Role::CheckpointFlush => false,
             Role::Early { .. } | Role::Data { .. } | Role::Page { .. } | Role::Discard { .. } => {
@@ -68,7 +68,7 @@ impl Store {
 
     /// The present layout, and while growing the new one.
     fn layouts(&self) -> impl Iterator<Item = &Layout> {
-        std::iter::once(&self.meta.layout).chain(self.growing.as_ref().map(|g| g.layout()))
+        std::iter::once(self.meta.layout()).chain(self.growing.as_ref().map(|g| g.layout()))
     }
 
     fn is_own_root(&self, l: &Layout, r: &Range<u64>) -> bool {
@@ -192,7 +192,7 @@ mod tests {
                     matches!(s.health(), Health::Failed { what, errno: errno::EIO } if what.contains("no place for"))
                 );
                 // After the failure no other write is issued either; reads still work.
-                s.request(Role::Page { bytes: 4096, write: 1 }, write(s.meta.layout.space_start, 1));
+                s.request(Role::Page { bytes: 4096, write: 1 }, write(s.meta.layout().space_start, 1));
                 assert!(s.poll_io().is_none());
                 s.request(Role::Read { tag: Tag(1), plan: 1, first: 0, n: 1 }, IoKind::Read { off: 0, len: 4096 });
                 assert!(s.poll_io().is_some());
@@ -219,7 +219,7 @@ mod tests {
             s.end_turn();
             while let Some(r) = s.poll_io() {
                 if let IoKind::Write { off, .. } | IoKind::WriteAhead { off, .. } = r.kind {
-                    assert!(off >= s.meta.layout.space_start * BLOCK, "a write at {off}");
+                    assert!(off >= s.meta.layout().space_start * BLOCK, "a write at {off}");
                 }
             }
             drive(&mut s, &mut dev);
@@ -234,7 +234,7 @@ mod tests {
         let (_, mut s) = fresh(BYTES, 1, &Config::default());
         s.end_turn();
         assert_eq!(*s.health(), Health::Ok);
-        s.space.release(s.meta.layout.space_start + 5, 1);
+        s.space.release(s.meta.layout().space_start + 5, 1);
         s.end_turn();
         assert!(matches!(s.health(), Health::Failed { what, .. } if what.contains("freed while it was free")));
     }

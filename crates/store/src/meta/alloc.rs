@@ -16,7 +16,8 @@
 //! Tests: `tests/histories.rs` (1; planted bug `StoreEarlyRelease`), assertions and the check of `tests/crash.rs` (2),
 //! `tests/full.rs` (3).
 
-use super::used::{BlockPtr, INDEXED, SPAN, UsedMap};
+use super::used::{BlockPtr, UsedMap};
+use super::writeback::Writeback;
 use crate::layout::BLOCK;
 use crate::space::{Runs, Space, Stream, continues};
 use crate::superblock::BlobPtr;
@@ -27,11 +28,11 @@ const HEADROOM_BLOCKS: u64 = 64;
 
 /// Allocation state of one store; see the module.
 pub(crate) struct Alloc {
-    pub(crate) space: Arc<Space>,
+    space: Arc<Space>,
     /// Allocation stream of the metadata.
-    pub(crate) stream: Stream,
+    stream: Stream,
     /// Map of used blocks, as checkpoints store it.
-    pub(crate) used: UsedMap,
+    used: UsedMap,
     /// Data blocks that came into use since the freeze.
     taken: Vec<(u64, u32)>,
     /// Blocks written by the running checkpoint.
@@ -233,6 +234,41 @@ impl Alloc {
         (self.headroom, self.least) = (headroom, least);
     }
 
+    /// The device's free space.
+    pub(crate) fn space(&self) -> &Space {
+        &self.space
+    }
+
+    /// Lets metadata take blocks from the beginning of the free space again.
+    pub(crate) fn rewind(&mut self) {
+        self.space.rewind(&mut self.stream);
+    }
+
+    /// Groups of blocks that the search for metadata blocks has looked at.
+    pub(crate) fn looked(&self) -> u64 {
+        self.stream.looked
+    }
+
+    /// The map of used blocks.
+    pub(crate) fn used(&self) -> &UsedMap {
+        &self.used
+    }
+
+    /// Adds a page of the map of used blocks, read at opening.
+    pub(crate) fn load_used(&mut self, number: u32, bits: Vec<u64>, at: BlockPtr) {
+        self.used.load(number, bits, at);
+    }
+
+    /// Adds a page of the map's index, read at opening.
+    pub(crate) fn load_used_index(&mut self, number: u32, at: BlockPtr) {
+        self.used.load_index(number, at);
+    }
+
+    /// Encodes up to `n` pages of the map, then of its index. Returns false when all are done.
+    pub(super) fn store_used(&mut self, n: usize, out: &mut Writeback) -> bool {
+        self.used.store(n, out)
+    }
+
     /// Part of the headroom that is for dirty pages, and free again when they are stored.
     pub(crate) fn for_dirty(&self) -> u64 {
         self.headroom - self.least
@@ -246,42 +282,19 @@ impl Alloc {
     /// Begins to enter the changes of the running checkpoint into the map of used blocks, after all its pages
     /// are stored. From now on only [`Alloc::place_used`] may allocate or free for this checkpoint.
     pub(crate) fn begin_used(&mut self, taken: Vec<(u64, u32)>) {
-        self.used.enter = taken;
-        self.used.enter.append(&mut self.stored);
-        self.used.leave = 0..self.release.len();
+        let mut enter = taken;
+        enter.append(&mut self.stored);
+        self.used.begin(enter, self.release.len());
     }
 
     /// Continues for `budget` steps: enters runs, then gives changed pages of the map and its index new places,
     /// which may change further ones. Returns the steps left when all pages have places.
     pub(crate) fn place_used(&mut self, mut budget: u64) -> Option<u64> {
         while budget > 0 {
-            let left = self.used.leave.next().and_then(|i| self.release.get(i).copied());
-            if let Some((first, n)) = left.or_else(|| self.used.enter.pop()) {
-                let some = n.min(SPAN as u32);
-                self.used.toggle(first, some);
-                if some < n {
-                    self.used.enter.push((first + u64::from(some), n - some));
-                }
-                budget -= 1;
-                continue;
-            }
-            if let Some(n) = self.used.dirty.pop_first() {
-                let old = self.used.pages.get(&n).map_or(0, |c| c.at.block);
+            if !self.used.enter_next(&self.release) {
+                let Some((page, old)) = self.used.next_unplaced() else { return Some(budget) };
                 let block = self.replace_used(old);
-                self.used.todo.insert(n);
-                if let Some(c) = self.used.pages.get_mut(&n) {
-                    c.at.block = block;
-                }
-                if !self.used.todo_index.contains(&(n / INDEXED)) {
-                    self.used.dirty_index.insert(n / INDEXED);
-                }
-            } else if let Some(i) = self.used.dirty_index.pop_first() {
-                let old = self.used.index.get(&i).map_or(0, |p| p.block);
-                let block = self.replace_used(old);
-                self.used.todo_index.insert(i);
-                self.used.index.insert(i, BlockPtr { block, crc: 0 });
-            } else {
-                return Some(budget);
+                self.used.place(page, block);
             }
             budget -= 1;
         }

@@ -215,7 +215,7 @@ impl Meta {
                     if self.replay {
                         for b in *first..*first + u64::from(*n) {
                             // During salvage the map of used blocks may be incomplete.
-                            if !self.alloc.space.mark(b) && self.salvage.is_none() {
+                            if !self.alloc.space().mark(b) && self.salvage.is_none() {
                                 self.damage(format!("a log record writes to block {b}, which is in use"));
                             }
                         }

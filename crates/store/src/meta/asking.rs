@@ -30,12 +30,67 @@ impl Needs {
 #[derive(Debug, Default)]
 pub(super) struct Asking {
     /// Missing pages.
-    pub(super) want: Vec<BlobPtr>,
+    want: Vec<BlobPtr>,
     /// Pages put in place: slot and `uniq`.
-    pub(super) placed: Placed,
+    placed: Placed,
     /// The question is about changes that may mark objects as shared.
-    pub(super) will_share: bool,
-    pub(super) needs: Needs,
+    will_share: bool,
+    needs: Needs,
+}
+
+impl Asking {
+    /// Notes a page that must be read.
+    pub(super) fn note_missing(&mut self, page: BlobPtr) {
+        self.want.push(page);
+    }
+
+    /// Number of missing pages so far.
+    pub(super) fn missing(&self) -> usize {
+        self.want.len()
+    }
+
+    /// Forgets the missing pages beyond the first `n`.
+    pub(super) fn forget_missing(&mut self, n: usize) {
+        self.want.truncate(n);
+    }
+
+    /// Notes a page that was put in place.
+    pub(super) fn note_placed(&mut self, id: u32, uniq: u64) {
+        self.placed.push((id, uniq));
+    }
+
+    /// Begins to add up the needs of a transaction.
+    pub(super) fn begin_needs(&mut self) {
+        self.needs = Needs::default();
+    }
+
+    pub(super) fn needs(&self) -> Needs {
+        self.needs
+    }
+
+    /// True if the question is about changes that may mark objects as shared.
+    pub(super) fn will_share(&self) -> bool {
+        self.will_share
+    }
+
+    pub(super) fn set_will_share(&mut self, will: bool) {
+        self.will_share = will;
+    }
+
+    /// Adds metadata blocks that the changes touch.
+    pub(super) fn will_touch(&mut self, blocks: u64) {
+        self.needs.touches += blocks;
+    }
+
+    /// Notes whether a change takes references of a shared object away.
+    pub(super) fn will_unref_shared(&mut self, will: bool) {
+        self.needs.shared |= will;
+    }
+
+    /// Notes whether a change may need leaves of an omap.
+    pub(super) fn will_need_leaves(&mut self, will: bool) {
+        self.needs.leaves |= will;
+    }
 }
 
 /// Pages put in place: slot and `uniq`.

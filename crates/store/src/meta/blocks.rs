@@ -102,8 +102,8 @@ impl Meta {
         } else if end > INLINE_BLOCKS {
             ok = !matches!(self.seek_exact(shard, key::hi(key::MAP, nid), block / CHUNK), Exact::Missing);
         }
-        self.asking.needs.shared |= unref && shared;
-        if ok && unref && (shared || self.asking.will_share) {
+        self.asking.will_unref_shared(unref && shared);
+        if ok && unref && (shared || self.asking.will_share()) {
             let mut phys = Vec::new();
             let (block, end) = self.around(id, block, end);
             self.map_each(id, block, end, |_, p, _| phys.push(p.phys()));

@@ -96,16 +96,16 @@ const INNER_BLOCKS: u64 = 6;
 
 /// Metadata of one store; see the module.
 pub(crate) struct Meta {
-    pub(crate) layout: Layout,
-    pub(crate) numbers: Numbers,
-    pub(crate) colls: Colls,
-    pub(crate) objects: Table,
+    layout: Layout,
+    numbers: Numbers,
+    colls: Colls,
+    objects: Table,
     /// Roots of the trees, by shard.
-    pub(crate) shards: Vec<Shard>,
-    pub(crate) pages: Cache,
-    pub(crate) staging: Staging,
-    pub(crate) alloc: Alloc,
-    pub(crate) writeback: Writeback,
+    shards: Vec<Shard>,
+    pages: Cache,
+    staging: Staging,
+    alloc: Alloc,
+    writeback: Writeback,
     asking: Asking,
     /// Last leaf of each log that is in memory.
     tails: FxHashMap<u64, u32>,
@@ -115,21 +115,19 @@ pub(crate) struct Meta {
     empty: Vec<(u32, u64)>,
     /// Description of an inconsistency, once one is found.
     bad: Option<String>,
-    /// Steps that applying all changes again would take: one per change, key and reference, and
-    /// [`PAGE_STEPS`](page::PAGE_STEPS) for each page that became dirty and has to be brought. A few bytes of
-    /// log may need a thousand steps.
-    pub(crate) steps: u64,
-    /// Kids of inner pages that were looked at to bring or drop ranges of leaves.
-    pub(crate) visits: u64,
+    /// See [`Meta::steps`].
+    steps: u64,
+    /// See [`Meta::visits`].
+    visits: u64,
     scratch: Vec<u8>,
     /// True during replay: a block is marked as used when a record refers to it.
-    pub(crate) replay: bool,
+    replay: bool,
     /// Set while metadata is rebuilt: missing data is skipped instead of being an error.
-    pub(crate) salvage: Option<salvage::Salvage>,
+    salvage: Option<salvage::Salvage>,
     /// Most kids of an inner page.
-    pub(crate) kids_max: usize,
+    kids_max: usize,
     /// True if there may be compressed extents: the store's root says so.
-    pub(crate) packs: bool,
+    packs: bool,
     /// Blocks of extents that the running change maps, less those it unmaps.
     packed: packed::Packed,
 }
@@ -163,6 +161,130 @@ impl Meta {
         }
     }
 
+    /// Layout of the device.
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The device has grown.
+    pub(crate) fn set_layout(&mut self, layout: Layout) {
+        self.layout = layout;
+    }
+
+    pub(crate) fn numbers(&self) -> &Numbers {
+        &self.numbers
+    }
+
+    /// Gives the next object this number, or a higher one.
+    pub(crate) fn continue_numbers(&mut self, next: u64) {
+        self.numbers.go_on(next);
+    }
+
+    pub(crate) fn colls(&self) -> &Colls {
+        &self.colls
+    }
+
+    pub(crate) fn objects(&self) -> &Table {
+        &self.objects
+    }
+
+    /// An object by slot, for a repair.
+    pub(crate) fn object_mut(&mut self, id: u32) -> Option<&mut object::Object> {
+        self.objects.get_mut(id as usize)
+    }
+
+    /// Roots of the trees, by shard.
+    pub(crate) fn roots(&self) -> &[Shard] {
+        &self.shards
+    }
+
+    /// The root of a shard's tree, for opening.
+    pub(crate) fn root_mut(&mut self, shard: u8) -> Option<&mut Shard> {
+        self.shards.get_mut(usize::from(shard))
+    }
+
+    pub(crate) fn pages(&self) -> &Cache {
+        &self.pages
+    }
+
+    /// A page by slot, to pin it.
+    pub(crate) fn page_mut(&mut self, id: u32) -> Option<&mut page::Page> {
+        self.pages.get_mut(id as usize)
+    }
+
+    /// A page that a question has put in place, to pin it, unless another one has its slot.
+    pub(crate) fn same_page(&mut self, page: (u32, u64)) -> Option<&mut page::Page> {
+        self.pages.same(page)
+    }
+
+    pub(crate) fn staging(&self) -> &Staging {
+        &self.staging
+    }
+
+    pub(crate) fn staging_mut(&mut self) -> &mut Staging {
+        &mut self.staging
+    }
+
+    pub(crate) fn alloc(&self) -> &Alloc {
+        &self.alloc
+    }
+
+    pub(crate) fn alloc_mut(&mut self) -> &mut Alloc {
+        &mut self.alloc
+    }
+
+    pub(crate) fn writeback(&self) -> &Writeback {
+        &self.writeback
+    }
+
+    pub(crate) fn writeback_mut(&mut self) -> &mut Writeback {
+        &mut self.writeback
+    }
+
+    /// Steps that applying all changes again would take: one per change, key and reference, and
+    /// [`PAGE_STEPS`](page::PAGE_STEPS) for each page that became dirty and has to be brought. A few bytes of
+    /// log may need a thousand steps.
+    pub(crate) fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Kids of inner pages that were looked at to bring or drop ranges of leaves.
+    pub(crate) fn visits(&self) -> u64 {
+        self.visits
+    }
+
+    /// The logs are replayed: records that follow find their blocks marked as used.
+    pub(crate) fn end_replay(&mut self) {
+        self.replay = false;
+    }
+
+    /// True if there may be compressed extents.
+    pub(crate) fn packs(&self) -> bool {
+        self.packs
+    }
+
+    pub(crate) fn set_packs(&mut self, packs: bool) {
+        self.packs = packs;
+    }
+
+    pub(crate) fn set_kids_max(&mut self, kids: usize) {
+        self.kids_max = kids;
+    }
+
+    /// Metadata is rebuilt from now on: missing data is skipped instead of being an error.
+    pub(crate) fn begin_salvage(&mut self) {
+        self.salvage = Some(salvage::Salvage::default());
+    }
+
+    pub(crate) fn is_salvaged(&self) -> bool {
+        self.salvage.is_some()
+    }
+
+    /// The losses of a rebuild, which ends.
+    pub(crate) fn take_salvage(&mut self) -> Option<salvage::Salvage> {
+        self.salvage.take()
+    }
+
     /// Updates the headroom for checkpoints.
     pub(crate) fn update_headroom(&mut self) {
         self.alloc.update_headroom(self.pages.dirty_mem(), self.writeback.pages());
@@ -177,6 +299,6 @@ impl Meta {
 
     /// Encodes up to `n` pages of the map of used blocks, then of its index. Returns false when all are done.
     pub(crate) fn store_used(&mut self, n: usize) -> bool {
-        self.alloc.used.store(n, &mut self.writeback)
+        self.alloc.store_used(n, &mut self.writeback)
     }
 }

@@ -77,7 +77,7 @@ impl Meta {
     fn need_copy(&mut self, id: u32) -> bool {
         let shard = self.shard_of(id);
         if let Some(o) = self.objects.get(id as usize) {
-            self.asking.needs.touches += 2 * (o.mapped / CHUNK + o.omap.bytes() / 2048);
+            self.asking.will_touch(2 * (o.mapped / CHUNK + o.omap.bytes() / 2048));
         }
         let mut ok = self.need_map(id, 0, BLOCKS_MAX, false) & self.need_omap_range(id, &[], None, Leaves::All);
         ok &= self.need_share(id, 0, BLOCKS_MAX);
@@ -142,14 +142,14 @@ impl Meta {
     /// Brings the needs of a transaction's operations. Exact for a single operation.
     pub(crate) fn need_ops(&mut self, ops: &[Op]) -> Option<Needs> {
         let mut ok = true;
-        self.asking.needs = Needs::default();
+        self.asking.begin_needs();
         // The transaction may mark objects as shared.
-        self.asking.will_share = ops.iter().any(|o| matches!(o, Op::Clone { .. } | Op::CloneRange { .. }));
+        self.asking.set_will_share(ops.iter().any(|o| matches!(o, Op::Clone { .. } | Op::CloneRange { .. })));
         for at in 0..ops.len() {
             ok &= self.need_op(ops, at);
         }
-        self.asking.will_share = false;
-        ok.then_some(self.asking.needs)
+        self.asking.set_will_share(false);
+        ok.then_some(self.asking.needs())
     }
 
     fn need_op(&mut self, ops: &[Op], at: usize) -> bool {
@@ -277,7 +277,7 @@ impl Meta {
                 Op::Undo { version, .. } => m.need_undo(id, *version),
                 Op::OmapSet { .. } if m.stays_inline(id, ops.get(..=at).unwrap_or_default()) => true,
                 Op::OmapSet { entries, .. } => {
-                    m.asking.needs.leaves = true;
+                    m.asking.will_need_leaves(true);
                     m.need_omap_set(id, entries)
                 }
                 Op::OmapRmKeys { keys, .. } => keys.iter().fold(true, |ok, k| ok & m.need_omap_key(id, k)),
@@ -296,7 +296,7 @@ impl Meta {
                 anew && off.saturating_add(data.len() as u64) / BLOCK >= super::blocks::INLINE_BLOCKS
             }
             Op::OmapSet { .. } => {
-                self.asking.needs.leaves |= anew;
+                self.asking.will_need_leaves(anew);
                 anew
             }
             _ => false,
@@ -306,9 +306,9 @@ impl Meta {
 
     /// Brings the needs of one change of a record.
     pub(crate) fn need_change(&mut self, c: &Change) -> bool {
-        self.asking.will_share = matches!(c, Change::Share { .. });
+        self.asking.set_will_share(matches!(c, Change::Share { .. }));
         let ok = self.need_this(c);
-        self.asking.will_share = false;
+        self.asking.set_will_share(false);
         ok
     }
 

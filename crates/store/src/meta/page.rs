@@ -115,7 +115,7 @@ pub(crate) struct Page {
 
 impl Meta {
     fn set_dirty(&mut self, id: u32) {
-        if let Some(level) = self.pages.set_dirty(id, self.writeback.epoch) {
+        if let Some(level) = self.pages.set_dirty(id, self.writeback.epoch()) {
             self.steps += PAGE_STEPS;
             self.writeback.push(level, id);
         }
@@ -125,7 +125,7 @@ impl Meta {
     #[inline]
     pub(crate) fn touch(&mut self, id: u32) {
         let Some(p) = self.pages.get(id as usize) else { return };
-        if p.dirty != self.writeback.epoch {
+        if p.dirty != self.writeback.epoch() {
             self.touch_slow(id);
         }
     }
@@ -140,7 +140,7 @@ impl Meta {
         let mut up = self.pages.get(id as usize).map_or(NONE, |p| p.parent);
         while let Some(p) = self.pages.get_mut(up as usize) {
             let next = p.parent;
-            if p.dirty == self.writeback.epoch || p.redirty {
+            if p.dirty == self.writeback.epoch() || p.redirty {
                 return;
             }
             if p.dirty == 0 {
@@ -161,7 +161,7 @@ impl Meta {
 
     /// True if the running checkpoint has yet to write the page.
     pub(crate) fn pending(&self, id: u32) -> bool {
-        self.pages.get(id as usize).is_some_and(|p| p.dirty != 0 && p.dirty < self.writeback.epoch)
+        self.pages.get(id as usize).is_some_and(|p| p.dirty != 0 && p.dirty < self.writeback.epoch())
     }
 
     /// Stores a page and the pages below it now, if the running checkpoint has yet to write it.
@@ -259,7 +259,7 @@ impl Meta {
         let loc = self.store_blob(&w);
         self.scratch = w;
         let number = self.writeback.put_so_far();
-        self.pages.set_stored(id, self.writeback.epoch);
+        self.pages.set_stored(id, self.writeback.epoch());
         let Some(p) = self.pages.get_mut(id as usize) else { return };
         p.stored = number;
         if let Body::Map { late, .. } = &mut p.body {
@@ -300,7 +300,7 @@ impl Meta {
         }
         let Some(new) = late.encode(map) else { return false };
         let (parent, slot, sum) = (p.parent, p.slot, Sum { n: map.mapped(), ..Sum::default() });
-        let epoch = self.writeback.epoch;
+        let epoch = self.writeback.epoch();
         let Some(n) = self.inner_mut(parent) else { return false };
         let room = n.pace.note(epoch);
         let Some(k) = n.index(id, slot).and_then(|at| n.kids.get_mut(at)) else { return false };
@@ -311,8 +311,8 @@ impl Meta {
         (k.late, k.sum) = (new, sum);
         n.late = n.late - less + more;
         self.pages.grow(parent, more as isize - less as isize);
-        self.pages.set_stored(id, self.writeback.epoch);
-        self.writeback.late_chunks += 1;
+        self.pages.set_stored(id, self.writeback.epoch());
+        self.writeback.count_late_chunk();
         true
     }
 

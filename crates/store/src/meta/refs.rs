@@ -62,7 +62,7 @@ impl Meta {
         blocks.retain(|b| is_stored(*b));
         blocks.sort_unstable();
         blocks.dedup_by_key(|b| *b / RANGE);
-        self.asking.needs.touches += 2 * blocks.len() as u64;
+        self.asking.will_touch(2 * blocks.len() as u64);
         blocks.into_iter().fold(true, |ok, b| ok & self.need_refs(shard, b))
     }
 

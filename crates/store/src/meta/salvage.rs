@@ -166,7 +166,7 @@ impl Meta {
                 // The data proves that this frame was complete, also at the next opening, so it must stay until
                 // the log is no longer needed.
                 for b in blocks_of(runs).filter(|b| is_stored(*b)) {
-                    self.alloc.space.mark(b);
+                    self.alloc.space().mark(b);
                 }
                 lose(self, cid);
                 true

@@ -111,14 +111,14 @@ impl Meta {
                             p.loc = loc.clone();
                         }
                         let uniq = self.pages.get(id as usize).map_or(0, |p| p.uniq);
-                        self.asking.placed.push((id, uniq));
+                        self.asking.note_placed(id, uniq);
                         return Some(id);
                     }
                     Err(e) => self.damage(format!("metadata page at block {first}: {e}")),
                 },
                 Err(why) => self.damage(format!("metadata page at block {first}: {why}")),
             },
-            _ => self.asking.want.push(loc.clone()),
+            _ => self.asking.note_missing(loc.clone()),
         }
         None
     }
@@ -219,9 +219,9 @@ impl Meta {
 
     /// Like [`Meta::seek`], but without noting missing pages.
     pub(crate) fn seek_quietly(&mut self, shard: u8, key: &Key<'_>) -> Seek {
-        let n = self.asking.want.len();
+        let n = self.asking.missing();
         let found = self.seek(shard, key);
-        self.asking.want.truncate(n);
+        self.asking.forget_missing(n);
         found
     }
 
@@ -454,7 +454,7 @@ impl Meta {
         let mut looks = self.pages.looks();
         while self.pages.mem() > aim {
             // The write of the page may be in flight.
-            let Some(id) = self.pages.next_to_leave(self.writeback.written, &mut looks) else { return };
+            let Some(id) = self.pages.next_to_leave(self.writeback.written_upto(), &mut looks) else { return };
             let Some(p) = self.pages.get(id as usize) else { return };
             let (parent, shard) = (p.parent, p.shard);
             if parent == NONE {

@@ -125,13 +125,13 @@ impl Meta {
         let mapped = self.objects.get(id as usize).map_or(0, |o| o.mapped);
         // With them go the rests of the extents at the ends.
         let blocks = blocks.saturating_add(if self.packs { 2 * EXTENT_MAX } else { 0 });
-        self.asking.needs.touches += 2 * (blocks.min(mapped) * BLOCK_BYTES).div_ceil(BLOCK);
+        self.asking.will_touch(2 * (blocks.min(mapped) * BLOCK_BYTES).div_ceil(BLOCK));
     }
 
     /// Counts a leaf of records that is rewritten: one record may be larger than a leaf.
     fn need_rewrite(&mut self, leaf: u32) {
         let stored = self.log_page(leaf).map_or(0, LogEntries::stored) as u64;
-        self.asking.needs.touches += 2 * stored.div_ceil(BLOCK);
+        self.asking.will_touch(2 * stored.div_ceil(BLOCK));
     }
 
     /// Starts a record: until [`Meta::stop_keeping`], map entries replaced in the collection's objects move
@@ -287,7 +287,7 @@ impl Meta {
                 // Runs usually ascend, many in a chunk; there are never more chunks than blocks.
                 let (from, to) = (r.block / CHUNK, (r.block + r.n - 1) / CHUNK);
                 let again = u64::from(last == Some(from));
-                self.asking.needs.touches += 2 * (to - from + 1 - again).min(mapped.max(r.used()) + 1);
+                self.asking.will_touch(2 * (to - from + 1 - again).min(mapped.max(r.used()) + 1));
                 last = Some(to);
                 ok &= self.need_map(id, r.block, r.block + r.n, true);
             }
@@ -454,7 +454,7 @@ impl Meta {
         }
         // All leaves are rewritten, in both collections.
         for l in self.record_leaves(shard, &span).unwrap_or_default() {
-            self.asking.needs.touches += 4;
+            self.asking.will_touch(4);
             self.need_rewrite(l);
             self.need_rewrite(l);
         }

@@ -39,27 +39,34 @@ pub(crate) struct BlockPtr {
 }
 
 #[derive(Debug)]
-pub(super) struct BitPage {
+struct BitPage {
     bits: Box<[u64]>,
-    pub(super) at: BlockPtr,
+    at: BlockPtr,
     dirty: bool,
 }
 
 /// Map of used blocks of one ring; see the module.
 #[derive(Debug, Default)]
 pub(crate) struct UsedMap {
-    pub(super) pages: BTreeMap<u32, BitPage>,
-    pub(super) index: BTreeMap<u32, BlockPtr>,
+    pages: BTreeMap<u32, BitPage>,
+    index: BTreeMap<u32, BlockPtr>,
     /// Runs that the running checkpoint has yet to enter: those that came into use, and a range of those it
     /// releases.
-    pub(super) enter: Vec<(u64, u32)>,
-    pub(super) leave: Range<usize>,
+    enter: Vec<(u64, u32)>,
+    leave: Range<usize>,
     /// Changed pages without a new place.
-    pub(super) dirty: BTreeSet<u32>,
-    pub(super) dirty_index: BTreeSet<u32>,
+    dirty: BTreeSet<u32>,
+    dirty_index: BTreeSet<u32>,
     /// Pages with a place from the running checkpoint, not yet encoded.
-    pub(super) todo: BTreeSet<u32>,
-    pub(super) todo_index: BTreeSet<u32>,
+    todo: BTreeSet<u32>,
+    todo_index: BTreeSet<u32>,
+}
+
+/// A page of the map, or of its index, by number.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Numbered {
+    Page(u32),
+    Index(u32),
 }
 
 impl UsedMap {
@@ -90,6 +97,53 @@ impl UsedMap {
                     *w ^= mask;
                 }
                 b += k;
+            }
+        }
+    }
+
+    /// Begins to enter the changes of a checkpoint: the runs that came into use, and those it releases, by number.
+    pub(super) fn begin(&mut self, enter: Vec<(u64, u32)>, releases: usize) {
+        self.enter = enter;
+        self.leave = 0..releases;
+    }
+
+    /// Enters the next run, or a part of a long one. `release` has the runs that the checkpoint releases. False if all
+    /// are entered.
+    pub(super) fn enter_next(&mut self, release: &[(u64, u32)]) -> bool {
+        let leaves = self.leave.next().and_then(|i| release.get(i).copied());
+        let Some((first, n)) = leaves.or_else(|| self.enter.pop()) else { return false };
+        let some = n.min(SPAN as u32);
+        self.toggle(first, some);
+        if some < n {
+            self.enter.push((first + u64::from(some), n - some));
+        }
+        true
+    }
+
+    /// The next changed page without a new place, with its old one (0 for none).
+    pub(super) fn next_unplaced(&mut self) -> Option<(Numbered, u64)> {
+        if let Some(n) = self.dirty.pop_first() {
+            return Some((Numbered::Page(n), self.pages.get(&n).map_or(0, |c| c.at.block)));
+        }
+        let i = self.dirty_index.pop_first()?;
+        Some((Numbered::Index(i), self.index.get(&i).map_or(0, |p| p.block)))
+    }
+
+    /// Gives a page of [`UsedMap::next_unplaced`] its new place.
+    pub(super) fn place(&mut self, page: Numbered, block: u64) {
+        match page {
+            Numbered::Page(n) => {
+                self.todo.insert(n);
+                if let Some(c) = self.pages.get_mut(&n) {
+                    c.at.block = block;
+                }
+                if !self.todo_index.contains(&(n / INDEXED)) {
+                    self.dirty_index.insert(n / INDEXED);
+                }
+            }
+            Numbered::Index(i) => {
+                self.todo_index.insert(i);
+                self.index.insert(i, BlockPtr { block, crc: 0 });
             }
         }
     }

@@ -23,7 +23,7 @@ pub(crate) struct Stored {
 #[derive(Debug)]
 pub(crate) struct Writeback {
     /// Number of freezes, from 1.
-    pub(super) epoch: u32,
+    epoch: u32,
     /// Pages dirtied in this epoch, by level.
     dirty: Vec<Vec<u32>>,
     /// Number of pages that the running checkpoint has yet to process.
@@ -33,9 +33,9 @@ pub(crate) struct Writeback {
     out_bytes: usize,
     /// Number of pieces queued so far. `written` counts those on the device, with all before them.
     put: u64,
-    pub(super) written: u64,
+    written: u64,
     /// Block maps of which only the changes were stored.
-    pub(crate) late_chunks: u64,
+    late_chunks: u64,
 }
 
 impl Default for Writeback {
@@ -46,6 +46,25 @@ impl Default for Writeback {
 }
 
 impl Writeback {
+    /// Number of freezes, from 1.
+    pub(super) fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// Number of pieces on the device, with all before them.
+    pub(super) fn written_upto(&self) -> u64 {
+        self.written
+    }
+
+    /// Block maps of which only the changes were stored.
+    pub(crate) fn late_chunks(&self) -> u64 {
+        self.late_chunks
+    }
+
+    pub(super) fn count_late_chunk(&mut self) {
+        self.late_chunks += 1;
+    }
+
     /// Registers a page of this level as dirty in the present epoch.
     pub(super) fn push(&mut self, level: u8, id: u32) {
         let level = usize::from(level);

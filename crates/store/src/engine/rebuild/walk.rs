@@ -54,7 +54,7 @@ impl Tree<'_> {
     /// Walks the tree in key order, reading leaves of these kinds. Removes unreadable pages from the tree.
     pub(super) fn walk(&mut self, kinds: &[u64], visit: &mut Visit<'_>) -> Result<Unread, OpenError> {
         let mut unread = Unread::default();
-        let Some(s) = self.m.shards.get(usize::from(self.shard)) else { return Ok(unread) };
+        let Some(s) = self.m.roots().get(usize::from(self.shard)) else { return Ok(unread) };
         if s.page == NONE && s.loc.runs.is_empty() {
             return Ok(unread);
         }
@@ -92,7 +92,7 @@ impl Tree<'_> {
         page: u32,
         (start, end): Bounds<'_>,
     ) -> Result<bool, OpenError> {
-        if let Some(p) = self.m.pages.get_mut(page as usize) {
+        if let Some(p) = self.m.page_mut(page) {
             p.pins += 1;
         }
         let mut at = 0;
@@ -130,7 +130,7 @@ impl Tree<'_> {
             self.m.evict(self.budget);
         }
         let mut hollow = false;
-        if let Some(p) = self.m.pages.get_mut(page as usize) {
+        if let Some(p) = self.m.page_mut(page) {
             p.pins -= 1;
             hollow = p.level > 1 && matches!(&p.body, Body::Inner(n) if n.kids.is_empty());
         }
