@@ -18,7 +18,7 @@ use crate::limits::{NOTIFIES_MAX, NOTIFY_BYTES_MAX};
 use crate::object::ObjectInfo;
 use crate::object::info::WatchKey;
 use base::errno::ETIMEDOUT;
-use base::{EntityAddr, EntityName, Epoch, HObject, Mono, Now};
+use base::{EntityAddr, EntityName, Epoch, HObject, Mono, Now, unreached};
 use bytes::Bytes;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -346,7 +346,7 @@ impl WatchTable {
     }
 
     fn complete(&mut self, id: u64, return_code: i32, out: &mut Vec<Effect>) {
-        let Some(n) = self.notifies.remove(&id) else { return };
+        let Some(n) = self.notifies.remove(&id) else { return unreached("a notify is completed once") };
         let kept = n.payload.len() + n.acks.values().map(Bytes::len).sum::<usize>();
         self.notify_bytes = self.notify_bytes.saturating_sub(kept as u32);
         for key in &n.waiting {

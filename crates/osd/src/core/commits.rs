@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use base::Mono;
 use base::device::IoId;
+use base::{Mono, unreached};
 
 /// Sum and number of the sampled latencies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,7 +57,7 @@ impl Commits {
 
     /// Ends the timing. Returns the time that the flush took.
     pub fn done(&mut self, now: Mono) -> Duration {
-        let Some((_, sent)) = self.timed.take() else { return Duration::ZERO };
+        let Some((_, sent)) = self.timed.take() else { return unreached("a flush is timed") };
         let one = Latency { sum: now.since(sent), n: 1 };
         self.since.add(one);
         self.all.add(one);

@@ -172,7 +172,7 @@ impl ContextCache {
 
     fn evict(&mut self) {
         let at = self.oldest;
-        let Some(s) = self.slots.get(at as usize) else { return };
+        let Some(s) = self.slots.get(at as usize) else { return unreached("a full cache has an oldest entry") };
         self.evicted_write = self.evicted_write.max(s.value.last_write);
         self.forget(at);
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use base::{Epoch, OsdId};
+use base::{Epoch, OsdId, unreached};
 use cluster::osdmap::{WEIGHT_IN, map_flag, osd_state};
 use cluster::release;
 use wire::msg::{MOsdBoot, MOsdMarkMeDead, MOsdMarkMeDown, PeerVersions};
@@ -200,7 +200,8 @@ impl MonCore {
 
     pub(in super::super) fn osd_mark_me_down(&mut self, c: ConnKey, m: &MOsdMarkMeDown) {
         let Some(osd) = self.osd_session(c) else { return };
-        let Some(features) = self.sessions.get(&c).map(|s| s.features()) else { return };
+        let features = self.sessions.get(&c).map(|s| s.features());
+        let Some(features) = features else { return unreached("an OSD's session is open") };
         let ack = MOsdMarkMeDown { request_ack: false, down_and_dead: false, ..m.clone() }.to_message(features);
         let map = &self.state.osdmap;
         let ours = m.fsid == self.state.fsid

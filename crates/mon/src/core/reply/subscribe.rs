@@ -376,7 +376,7 @@ impl MonCore {
     fn check_config(&mut self, c: ConnKey) {
         let Some(s) = self.sessions.get(&c) else { return };
         let config = self.config_for(&s.who().name, s.hostname(), "");
-        let Some(s) = self.sessions.get_mut(&c) else { return };
+        let Some(s) = self.sessions.get_mut(&c) else { return unreached("the session was there just now") };
         if !s.takes_config(&config) {
             return;
         }

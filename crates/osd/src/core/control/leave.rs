@@ -11,7 +11,7 @@
 //! Tests: `tests/boot.rs`.
 
 use super::{Control, Output, Phase, prio};
-use base::{Mono, Now};
+use base::{Mono, Now, unreached};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -183,7 +183,7 @@ impl Control {
     }
 
     fn tell_monitor(&mut self, now: Now) {
-        let Some(l) = &mut self.leave.state else { return };
+        let Some(l) = &mut self.leave.state else { return unreached("the OSD leaves") };
         if !std::mem::replace(&mut l.due, true) {
             l.by = now.mono + WORD_MAX;
         }

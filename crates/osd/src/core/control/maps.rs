@@ -4,7 +4,7 @@
 
 use super::{Control, Output, Phase, prio};
 use crate::core::maps::{Record, Source};
-use base::{Epoch, Now};
+use base::{Epoch, Now, unreached};
 use cluster::OsdMap;
 use cluster::osdmap::osd_state;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ impl Control {
     }
 
     fn new_maps(&mut self, maps: Vec<Arc<OsdMap>>, records: Vec<Record>, trim_below: Epoch, now: Now) {
-        let Some(last) = maps.last().cloned() else { return };
+        let Some(last) = maps.last().cloned() else { return unreached("there is a new map") };
         let newer = maps.first().is_some_and(|m| m.epoch > self.sb.newest_map);
         debug_assert!(newer && maps.is_sorted_by(|a, b| a.epoch < b.epoch), "maps are published in order, each once");
         let me = self.id.whoami;

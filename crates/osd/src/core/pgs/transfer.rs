@@ -11,7 +11,7 @@
 
 use super::{Behind, Input, Output, Pgs};
 use crate::core::moves::News;
-use base::{Epoch, Mono, Now, PgId, SpgId};
+use base::{Epoch, Mono, Now, PgId, SpgId, unreached};
 use pg::info::PgInfo;
 use pg::{Event, Move, Pg, PgConfig, Sweep, Swept, pg_of};
 use std::collections::BTreeMap;
@@ -334,7 +334,7 @@ impl Pgs {
     }
 
     fn swept(&mut self, i: u32, said: Option<Swept>, store: &dyn ObjectStore) {
-        let Some(s) = self.transfers.sweeps.get_mut(&i) else { return };
+        let Some(s) = self.transfers.sweeps.get_mut(&i) else { return unreached("the removal is under way") };
         match said {
             Some(Swept::Void) => {
                 if let Some((to, spg)) = s.tell.take() {

@@ -17,7 +17,7 @@
 use super::{Pgs, Views};
 use crate::core::control::PgCreate;
 use crate::core::maps::MapFeed;
-use base::{Epoch, Now, PgId, SpgId};
+use base::{Epoch, Now, PgId, SpgId, unreached};
 use cluster::OsdMap;
 use pg::{Event, MergeMsg, Move};
 use std::collections::VecDeque;
@@ -154,7 +154,7 @@ impl Pgs {
 
     /// Shows the map to a PG and to those it splits off. Returns their number.
     fn show_map(&mut self, i: u32, now: Now, store: &mut dyn ObjectStore) -> usize {
-        let Some(mut views) = self.walk.views.take() else { return 0 };
+        let Some(mut views) = self.walk.views.take() else { return unreached("a map goes through the PGs") };
         let map = views.map().clone();
         self.note_merges(i, &map);
         let mut these = vec![i];
@@ -172,7 +172,7 @@ impl Pgs {
     /// Ends the walk after all PGs have seen all maps, and handles the inputs that waited.
     fn end_walk(&mut self, now: Now, store: &mut dyn ObjectStore) {
         self.walk.views = None;
-        let Some(feed) = self.walk.feed.take() else { return };
+        let Some(feed) = self.walk.feed.take() else { return unreached("a walk ends once") };
         self.deliver_born(now, store);
         self.wake_reserved(now, store);
         if feed.map.epoch > self.epoch() {

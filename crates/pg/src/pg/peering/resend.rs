@@ -54,8 +54,9 @@ impl Pg {
     fn more_again(&mut self, to: PeerId) -> Vec<(Bytes, Bytes)> {
         let Peers { members, unacked, .. } = &mut self.peers;
         let mut messages = Vec::new();
-        let Some(m) = members.get_mut(&to) else { return messages };
-        let (Some(a), first) = (&mut m.again, unacked.front().map_or(u64::MAX, |u| u.seq)) else { return messages };
+        let Some(m) = members.get_mut(&to) else { return unreached("writes are sent to a member") };
+        let first = unacked.front().map_or(u64::MAX, |u| u.seq);
+        let Some(a) = &mut m.again else { return unreached("writes are sent to it again") };
         let mut at = usize::try_from(a.next.saturating_sub(first)).unwrap_or(usize::MAX);
         while a.bytes < RESEND_BYTES {
             let Some(u) = unacked.get(at) else {

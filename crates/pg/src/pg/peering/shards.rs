@@ -22,7 +22,7 @@ use crate::pg::peering::choose::Choice;
 use crate::pg::peering::touched::{Reach, version_to_have};
 use crate::pg::{Pg, State, Turn};
 use crate::shards::PeerId;
-use base::{Epoch, Eversion, OsdId, ShardId};
+use base::{Epoch, Eversion, OsdId, ShardId, unreached};
 use bytes::Bytes;
 use std::cmp::Reverse;
 
@@ -254,9 +254,11 @@ fn spread(want: &mut [OsdId], up: &[OsdId], k: usize) {
         if outlives_any(want, k) {
             return;
         }
-        let Some(most) = there().max_by_key(|o| (of(*o), Reverse(*o))) else { return };
+        let most = there().max_by_key(|o| (of(*o), Reverse(*o)));
+        let Some(most) = most else { return unreached("an OSD has several shards") };
         let surplus = (0..want.len()).rev().filter(|i| want[*i] == most).max_by_key(|i| up.get(*i) != Some(&most));
-        let Some(hole) = surplus.and_then(|i| want.get_mut(i)) else { return };
+        let hole = surplus.and_then(|i| want.get_mut(i));
+        let Some(hole) = hole else { return unreached("the OSD has a place") };
         *hole = OsdId::NONE;
     }
 }

@@ -6,7 +6,7 @@ use crate::pg::peering::Member;
 use crate::pg::{Pg, Turn};
 use crate::reserve::Active;
 use crate::shards::PeerId;
-use base::{Eversion, HObject};
+use base::{Eversion, HObject, unreached};
 use std::collections::BTreeSet;
 
 /// An object that the primary pulls.
@@ -151,7 +151,7 @@ impl Pg {
 
     /// Asks other copies in place of those whose OSDs are down in the new map.
     pub(in crate::pg) fn check_sources(&mut self) {
-        let Some(map) = self.maps.newest() else { return };
+        let Some(map) = self.maps.newest() else { return unreached("a map is being handled") };
         self.peers.keep_up(|o| map.osds.is_up(o));
         self.recovery.ask_others_than(|o| !map.osds.is_up(o.osd));
         self.ask_others();

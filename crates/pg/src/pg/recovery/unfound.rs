@@ -34,7 +34,7 @@ use crate::shards::{PeerId, ShardSet};
 use crate::stats::StatSum;
 use base::OsdId;
 use base::errno::{EAGAIN, EINVAL, EROFS, Errno};
-use base::{Epoch, Eversion, HObject, Now, ReqId, Utime};
+use base::{Epoch, Eversion, HObject, Now, ReqId, Utime, unreached};
 use std::collections::{BTreeMap, BTreeSet};
 use store::{ObjectStore, Op, ReadError};
 use wire::msg::PeerFeatures;
@@ -223,7 +223,7 @@ impl Pg {
 
     /// Stops waiting for copies on OSDs that are down in the new map.
     pub(in crate::pg) fn check_lost(&mut self, turn: &mut Turn<'_>) {
-        let Some(map) = self.maps.newest() else { return };
+        let Some(map) = self.maps.newest() else { return unreached("a map is being handled") };
         let l = &mut self.recovery.lost;
         if l.waits.is_empty() {
             return;

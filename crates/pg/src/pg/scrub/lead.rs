@@ -275,7 +275,7 @@ impl Pg {
         let (heads, deep) = (run.group.clone(), run.what.deep);
         self.ask(At::Scan, &Ask::Scan { heads: heads.clone(), deep });
         let me = self.me();
-        let Some(run) = &mut self.scrub.interval.run else { return false };
+        let Some(run) = &mut self.scrub.interval.run else { return unreached("a question ends no scrub") };
         run.own_open = true;
         let job = ScanJob::new(me, run.n, heads, deep);
         self.start_work(Work::Scrub(ScrubWork::Scan(Box::new(job))), None, turn);
@@ -294,7 +294,7 @@ impl Pg {
 
     /// Releases the held objects.
     pub(super) fn let_go(&mut self) {
-        let Some(run) = &mut self.scrub.interval.run else { return };
+        let Some(run) = &mut self.scrub.interval.run else { return unreached("a scrub is in progress") };
         run.held.clear();
         for id in std::mem::take(&mut run.holds) {
             if let Some(plan) = self.plans.take(id) {

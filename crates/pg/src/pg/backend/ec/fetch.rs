@@ -205,7 +205,7 @@ impl Pg {
         let describes = asked.describes == Some(from);
         let last = self.plans.get(id).and_then(|p| p.head.as_ref()).filter(|h| describes && self.is_unfilled(from, h));
         let family = family.filter(|f| last.is_none_or(|head| self.is_as_needed(head, f)));
-        let Some(asked) = self.ec.shard.asked.get_mut(&id) else { return };
+        let Some(asked) = self.ec.shard.asked.get_mut(&id) else { return unreached("the shards were asked") };
         let done = asked.open.is_empty();
         if done {
             self.ec.shard.asked.remove(&id);
