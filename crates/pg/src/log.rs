@@ -474,7 +474,7 @@ impl PgLog {
     }
 
     /// Releases unused memory.
-    pub fn rest(&mut self) {
+    pub fn release_memory(&mut self) {
         let (n, most) = (self.entries.len(), self.entries.capacity());
         if most > 64 && most > n + n / 4 {
             self.entries.shrink_to(n + n / 8);
@@ -593,7 +593,7 @@ mod tests {
                         let at = next(list.len() as u64) as usize;
                         log.trim(list[at].1.version);
                         list.drain(..=at).for_each(|x| forget(&mut known, x));
-                        log.rest();
+                        log.release_memory();
                     }
                     1 if list.len() > 1 => {
                         let at = list.len() - 1 - next(list.len().min(9) as u64) as usize;

@@ -461,18 +461,18 @@ fn undo_records_and_inner_pages() {
         (vec![4, 10], vec![2, 3], vec![first, 0])
     );
     let fields = both(include_str!("meta/inner.rs"), "inner page");
-    for late in [0, 5] {
-        let mut n = Inner { late, ..Inner::default() };
+    for delta in [0, 5] {
+        let mut n = Inner { delta, ..Inner::default() };
         n.seps.push(Sep { hi: 1, lo: 2, rest: Bytes::from_static(b"xyz") });
         let sum = Sum { n: 11, bytes: 12, omap: 13 };
-        n.kids.push(Kid { page: 0, loc: pointer(5000), sum, late: vec![0; late].into() });
+        n.kids.push(Kid { page: 0, loc: pointer(5000), sum, delta: vec![0; delta].into() });
         let buf = encoded(|w| {
             w.extend_from_slice(&[7, 1]);
             n.encode(w);
         });
-        let w = Walk::over(&buf, &fields, if late > 0 { &["changes"] } else { &[] });
+        let w = Walk::over(&buf, &fields, if delta > 0 { &["changes"] } else { &[] });
         let names = ["hi", "lo", "rest", "page", "entries", "bytes", "omap bytes", "changes"];
-        assert_eq!(names.map(|n| w.last(n).unwrap()), [1, 2, 3, 5000, 11, 12, 13, late as u64]);
+        assert_eq!(names.map(|n| w.last(n).unwrap()), [1, 2, 3, 5000, 11, 12, 13, delta as u64]);
     }
 }
 
@@ -565,7 +565,7 @@ fn figures_in_the_text() {
         format!("ascending; about {} KiB |", omap::PAGE_BYTES_MAX >> 10),
         format!("chunk of {} blocks", map::CHUNK),
         format!("range of {} blocks", refs::RANGE),
-        format!("since the leaf was stored, at most {}.", map::LATE_MAX),
+        format!("since the leaf was stored, at most {}.", map::DELTA_MAX),
         format!("from two blocks to {}", map::EXTENT_MAX),
         format!("A page has about {} kids.", tree::KIDS_MAX),
         format!("an omap of up to {} KiB", omap::INLINE_BYTES_MAX >> 10),

@@ -96,7 +96,7 @@ struct Seen {
     /// Transactions that were suspended because they missed a page or block.
     suspensions: u64,
     /// Block maps of which only the changes were stored.
-    late: u64,
+    deltas: u64,
     /// Times the host filled blocks.
     fills: u64,
     /// Compressed extents.
@@ -109,7 +109,7 @@ struct Seen {
 impl Seen {
     fn add(&mut self, s: &Store) {
         self.suspensions += s.counters().suspensions;
-        self.late += s.counters().late_chunks;
+        self.deltas += s.counters().delta_chunks;
         self.packed += s.packing().packed;
     }
 }
@@ -546,18 +546,18 @@ fn short_set() {
     // Earlier forms of the histories found bugs up to seed 10,000. These have tests of their own: a shared
     // object written and removed in one transaction, an unreadable block that hid that a broken frame had been
     // durable, a merge that leaves nothing, and the same large write twice in one transaction.
-    let (mut suspended, mut late, mut fills, mut strict, mut refused) = (0, 0, 0, 0, 0);
+    let (mut suspended, mut deltas, mut fills, mut strict, mut refused) = (0, 0, 0, 0, 0);
     for seed in 1..=8 {
         let (faults, seen) = history(seed, TXNS).unwrap_or_else(|e| panic!("STORE_LONG_SEED={seed}: {e}"));
         assert!(faults >= 10, "only {faults} faults in history {seed}");
         suspended += seen.suspensions;
-        late += seen.late;
+        deltas += seen.deltas;
         fills += seen.fills;
         strict += seen.strict;
         refused += seen.refused;
     }
     assert!(suspended > 100, "only {suspended} transactions missed something while they were applied");
-    assert!(late > 100, "only {late} chunks of block maps were stored as changes");
+    assert!(deltas > 100, "only {deltas} chunks of block maps were stored as changes");
     assert!(fills > 20, "blocks were filled {fills} times");
     assert!(strict > 5 && refused > 5, "{strict} times opened with rot, {refused} times refused");
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 /// Parts and shared types of the machine, from the bottom to the top. All of them import the machine itself.
 const FLOORS: &[&str] = &[
-    "seldom", "backend", "env", "rest", "journal", "keys", "ops", "mail", "peering", "life", "maps", "recovery",
+    "seldom", "backend", "env", "idle", "journal", "keys", "ops", "mail", "peering", "life", "maps", "recovery",
     "resize", "relocate", "report", "scrub",
 ];
 

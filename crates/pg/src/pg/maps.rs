@@ -1,7 +1,7 @@
 //! Maps of a machine: the newest one, those that wait, and the other members it names.
 
+use super::idle::list;
 use super::mail::postponed::postpone_map;
-use super::rest::list;
 use crate::map::{MapView, PoolView};
 use base::{Epoch, OsdId};
 use std::rc::Rc;
@@ -93,7 +93,7 @@ impl Maps {
     }
 
     /// Releases unused memory.
-    pub(super) fn rest(&mut self) {
+    pub(super) fn release_memory(&mut self) {
         list(&mut self.early);
     }
 }

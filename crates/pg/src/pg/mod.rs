@@ -14,11 +14,12 @@
 //! | `resize` | changes of `pg_num`: split and merge |
 //! | `relocate` | moves to another reactor of the OSD |
 //! | `scrub` | comparison and repair of copies |
-//! | `report`, `rest` | reports; release of memory |
+//! | `report`, `idle` | reports; release of memory while idle |
 //! | `seldom` | parts that most machines never use, allocated on first change |
 
 mod backend;
 mod env;
+mod idle;
 mod journal;
 mod keys;
 mod life;
@@ -30,7 +31,6 @@ mod recovery;
 mod relocate;
 mod report;
 mod resize;
-mod rest;
 mod scrub;
 mod seldom;
 #[cfg(test)]
@@ -180,7 +180,7 @@ pub(crate) struct Turn<'a> {
 ///   with each input.
 /// - **Queries** (`is_…`, [`Pg::state`], [`Pg::info`], [`Pg::report`], [`Pg::dump_ops`]): without effect on
 ///   behaviour.
-/// - **Idle**: [`Pg::rest`] releases memory, at any time.
+/// - **Idle**: [`Pg::release_memory`] releases memory, at any time.
 ///
 /// In each turn the host hands in inputs in the order of arrival, carries out the effects in their order, and asks
 /// for the next deadline. Its duties:

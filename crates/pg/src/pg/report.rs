@@ -1,6 +1,6 @@
 //! Reports of a PG: `pg_stat_t` for the manager, operations in flight for the admin socket.
 
-use super::rest::Resting;
+use super::idle::Idleness;
 use super::{Pg, State};
 use crate::event::OpRequest;
 use crate::pg::ops::work::Work;
@@ -30,7 +30,7 @@ pub(super) struct Report {
     seq: u64,
     /// Fingerprint of the last report without its times, and how often it was sent.
     last: u64,
-    resting: Resting,
+    idleness: Idleness,
 }
 
 impl Report {
@@ -119,9 +119,9 @@ impl Report {
         (self.counters, self.stamps, self.seq) = (counters, stamps, seq);
     }
 
-    /// Notes that the host let the machine rest; returns the number of such calls in a row without an operation.
+    /// Notes that the host asked the machine to release memory; returns the number of such calls in a row without an operation.
     pub(super) fn look(&mut self, busy: bool) -> u8 {
-        self.resting.look(busy, self.counters.ops)
+        self.idleness.look(busy, self.counters.ops)
     }
 }
 

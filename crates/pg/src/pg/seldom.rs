@@ -1,10 +1,10 @@
 //! Parts of a machine that most machines never use: they are allocated on first change.
 //!
-//! Invariant: an unallocated part reads as the empty one. [`Pg::rest`] frees a part that is empty again.
+//! Invariant: an unallocated part reads as the empty one. [`Pg::release_memory`] frees a part that is empty again.
 //!
 //! Tests: below.
 //!
-//! [`Pg::rest`]: super::Pg::rest
+//! [`Pg::release_memory`]: super::Pg::release_memory
 
 use std::collections::BTreeSet;
 use std::ops::{Deref, DerefMut};
@@ -54,7 +54,7 @@ impl<T: Part> Seldom<T> {
     }
 
     /// Frees the part if it is empty.
-    pub(super) fn rest(&mut self) {
+    pub(super) fn release_memory(&mut self) {
         if self.0.as_deref().is_some_and(T::is_empty) {
             self.0 = None;
         }
@@ -89,10 +89,10 @@ mod tests {
         let mut s = Seldom::<List>::default();
         assert!(s.is_empty() && s.used().is_none() && size_of_val(&s) == size_of::<usize>());
         s.deref_mut().0.push(3);
-        s.rest();
+        s.release_memory();
         assert_eq!(*s, List(vec![3]));
         s.deref_mut().0.clear();
-        s.rest();
+        s.release_memory();
         assert!(s.used().is_none());
     }
 }

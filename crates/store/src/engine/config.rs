@@ -127,7 +127,7 @@ pub struct Counters {
     /// Metadata blocks written.
     pub page_blocks: u64,
     /// Block maps of which a checkpoint stored only the changes.
-    pub late_chunks: u64,
+    pub delta_chunks: u64,
     /// Read requests for metadata pages.
     pub page_reads: u64,
     /// Metadata pages evicted from memory.

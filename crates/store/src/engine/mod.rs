@@ -371,7 +371,7 @@ impl Store {
         self.let_in_if_at_rest();
         self.evict();
         self.counters.evictions = self.meta.pages().evictions();
-        self.counters.late_chunks = self.meta.writeback().late_chunks();
+        self.counters.delta_chunks = self.meta.writeback().delta_chunks();
         self.counters.searched = self.streams.looked() + self.meta.alloc().looked();
     }
 

@@ -2,7 +2,7 @@
 
 use super::Meta;
 use super::key::{self, Key};
-use super::map::{CHUNK, Chunk, Late, PACKED, Ptr};
+use super::map::{CHUNK, Chunk, Delta, PACKED, Ptr};
 use super::page::Body;
 use super::scan::{Leaves, Span};
 use super::tree::{Exact, NONE};
@@ -78,9 +78,9 @@ impl Meta {
     }
 
     /// A chunk to change, with the list of its changed blocks.
-    fn chunk_mut(&mut self, page: u32) -> Option<(&mut Chunk, &mut Late)> {
+    fn chunk_mut(&mut self, page: u32) -> Option<(&mut Chunk, &mut Delta)> {
         match self.pages.get_mut(page as usize).map(|p| &mut p.body) {
-            Some(Body::Map { map, late, .. }) => Some((map, late)),
+            Some(Body::Map { map, delta, .. }) => Some((map, delta)),
             _ => None,
         }
     }
@@ -182,7 +182,7 @@ impl Meta {
             Exact::Leaf(p) => p,
             Exact::Absent { inner, at } => {
                 let mem = map.bytes();
-                let body = Body::Map { chunk, map, late: Late::default() };
+                let body = Body::Map { chunk, map, delta: Delta::default() };
                 self.insert_exact(inner, at, &Key::plain(hi, chunk), body, mem)
             }
             Exact::Missing => {
@@ -218,8 +218,8 @@ impl Meta {
                         };
                         self.touch(page);
                     }
-                    let Some((map, late)) = self.chunk_mut(page) else { return self.missed() };
-                    late.add(block % CHUNK);
+                    let Some((map, delta)) = self.chunk_mut(page) else { return self.missed() };
+                    delta.add(block % CHUNK);
                     let before = map.bytes();
                     let old = map.set(block % CHUNK, ptr, crc);
                     let more = map.bytes() as isize - before as isize;
@@ -283,8 +283,8 @@ impl Meta {
                 }
                 self.touch(page);
                 let mut empty = false;
-                if let Some((map, late)) = self.chunk_mut(page) {
-                    map.iter(from, to).for_each(|(b, ..)| late.add(b));
+                if let Some((map, delta)) = self.chunk_mut(page) {
+                    map.iter(from, to).for_each(|(b, ..)| delta.add(b));
                     map.clear(from, to, |p| gone.push(p));
                     empty = map.mapped() == 0;
                 }

@@ -5,7 +5,7 @@
 //! Tests: an assertion, and `decode`, which refuses others and so fails `tests/model.rs`.
 
 use super::key::{self, Key, Sep};
-use super::map::LATE_LEN_MAX;
+use super::map::DELTA_LEN_MAX;
 use super::page::Sum;
 use super::seps::Seps;
 use super::tree::NONE;
@@ -28,16 +28,16 @@ pub(crate) struct Kid {
     pub(crate) page: u32,
     /// Place of its stored form, if it has one.
     pub(crate) loc: BlobPtr,
-    /// Sums over its stored form, including the changes in `late`.
+    /// Sums over its stored form, including the changes in `delta`.
     pub(crate) sum: Sum,
-    /// For a leaf of a block map: its changes since it was stored (`map::Late`).
-    pub(crate) late: Box<[u8]>,
+    /// For a leaf of a block map: its changes since it was stored (`map::Delta`).
+    pub(crate) delta: Box<[u8]>,
 }
 
 impl Kid {
     /// Pointer to a page in memory that was never stored.
     pub(super) fn fresh(page: u32) -> Self {
-        Self { page, loc: BlobPtr::default(), sum: Sum::default(), late: Box::default() }
+        Self { page, loc: BlobPtr::default(), sum: Sum::default(), delta: Box::default() }
     }
 }
 
@@ -46,8 +46,8 @@ impl Kid {
 pub(crate) struct Inner {
     pub(crate) seps: Seps,
     pub(crate) kids: Vec<Kid>,
-    /// Bytes of `late` of all kids.
-    pub(crate) late: usize,
+    /// Bytes of `delta` of all kids.
+    pub(crate) delta: usize,
     pub(crate) pace: Pace,
 }
 
@@ -72,16 +72,16 @@ impl Pace {
         }
         self.now += 1;
         let c = self.now.max(self.before) as usize;
-        (2560 * 2560 * c).isqrt().min(LATE_BYTES_MAX)
+        (2560 * 2560 * c).isqrt().min(DELTA_BYTES_MAX)
     }
 }
 
 /// Most bytes of changes beside the pointers of one page.
-const LATE_BYTES_MAX: usize = 16 << 10;
+const DELTA_BYTES_MAX: usize = 16 << 10;
 
 impl Inner {
     pub(crate) fn mem(&self) -> usize {
-        self.seps.iter().map(|s| kid_bytes(&s)).sum::<usize>() + self.late
+        self.seps.iter().map(|s| kid_bytes(&s)).sum::<usize>() + self.delta
     }
 
     /// Index of a page among the kids; `slot` is where it was last.
@@ -124,14 +124,14 @@ impl Inner {
             w.var(k.sum.n);
             w.var(k.sum.bytes);
             w.var(k.sum.omap);
-            if self.late > 0 {
-                w.bytes(&k.late);
+            if self.delta > 0 {
+                w.bytes(&k.delta);
             }
         }
     }
 
-    /// Decodes the page; `late` tells whether it has changes beside its pointers.
-    pub(crate) fn decode(r: &mut Get<'_>, layout: &Layout, late: bool) -> Result<Self, Malformed> {
+    /// Decodes the page; `delta` tells whether it has changes beside its pointers.
+    pub(crate) fn decode(r: &mut Get<'_>, layout: &Layout, delta: bool) -> Result<Self, Malformed> {
         let n = r.count(26)?;
         let mut out = Self { seps: Seps::with_capacity(n), kids: Vec::with_capacity(n), ..Self::default() };
         let mut last = None;
@@ -145,14 +145,14 @@ impl Inner {
                 return r.bad();
             }
             let sum = Sum { n: r.var()?, bytes: r.var()?, omap: r.var()? };
-            let late: Box<[u8]> = if late { r.bytes()?.as_ref().into() } else { Box::default() };
-            if late.len() > LATE_LEN_MAX || !late.is_empty() && key::kind_of(sep.hi) != key::MAP {
+            let delta: Box<[u8]> = if delta { r.bytes()?.as_ref().into() } else { Box::default() };
+            if delta.len() > DELTA_LEN_MAX || !delta.is_empty() && key::kind_of(sep.hi) != key::MAP {
                 return r.bad();
             }
-            out.late += late.len();
+            out.delta += delta.len();
             out.seps.push(sep.clone());
             last = Some(sep);
-            out.kids.push(Kid { page: NONE, loc, sum, late });
+            out.kids.push(Kid { page: NONE, loc, sum, delta });
         }
         Ok(out)
     }

@@ -255,16 +255,16 @@ impl Chunk {
 /// are stored beside the pointer to that page (`page`). Each is encoded as its number u8 and `var` device
 /// block, 0 for a hole; else `var` version and crc u32 follow.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Late([u64; CHUNK as usize / 64]);
+pub(crate) struct Delta([u64; CHUNK as usize / 64]);
 
 /// Most blocks that are stored this way.
-pub(crate) const LATE_MAX: u32 = 48;
+pub(crate) const DELTA_MAX: u32 = 48;
 /// Most bytes of one such block.
-const LATE_ENTRY_MAX: usize = 1 + 6 + 4 + 4;
+const DELTA_ENTRY_MAX: usize = 1 + 6 + 4 + 4;
 /// Most bytes of a chunk's changes beside the pointer to its page.
-pub(crate) const LATE_LEN_MAX: usize = LATE_MAX as usize * LATE_ENTRY_MAX;
+pub(crate) const DELTA_LEN_MAX: usize = DELTA_MAX as usize * DELTA_ENTRY_MAX;
 
-impl Late {
+impl Delta {
     #[inline]
     pub(crate) fn add(&mut self, i: u64) {
         if let Some(w) = self.0.get_mut(i as usize / 64) {
@@ -278,10 +278,10 @@ impl Late {
 
     /// Encodes the entries of these blocks; `None` if there are too many.
     pub(crate) fn encode(&self, map: &Chunk) -> Option<Box<[u8]>> {
-        if self.0.iter().map(|w| w.count_ones()).sum::<u32>() > LATE_MAX {
+        if self.0.iter().map(|w| w.count_ones()).sum::<u32>() > DELTA_MAX {
             return None;
         }
-        let mut w = Vec::with_capacity(LATE_LEN_MAX);
+        let mut w = Vec::with_capacity(DELTA_LEN_MAX);
         for i in self.iter() {
             let (ptr, crc) = map.get(i);
             w.u8(i as u8);
@@ -295,8 +295,8 @@ impl Late {
     }
 
     /// Applies encoded entries to a chunk as it was stored. Returns the set of their blocks.
-    pub(crate) fn apply(late: &[u8], map: &mut Chunk, layout: &Layout) -> Result<Self, Malformed> {
-        let mut r = Get::new(late);
+    pub(crate) fn apply(delta: &[u8], map: &mut Chunk, layout: &Layout) -> Result<Self, Malformed> {
+        let mut r = Get::new(delta);
         let mut all = Self::default();
         let mut next = 0;
         while r.rest() > 0 {
@@ -374,27 +374,27 @@ mod tests {
             for i in 0..rng.below(CHUNK + 1) {
                 stored.set(i, Ptr::new(layout.space_start + i, 1), i as u32);
             }
-            let (mut map, mut late) = (stored.clone(), Late::default());
+            let (mut map, mut delta) = (stored.clone(), Delta::default());
             let changes = 1 + rng.below(60);
             for n in 0..changes {
                 let i = rng.below(CHUNK);
-                late.add(i);
+                delta.add(i);
                 if rng.chance(3, 4) {
                     map.set(i, Ptr::new(layout.space_end - 1 - n, VERSION_MASK), u32::MAX - n as u32);
                 } else {
                     map.clear(i, i + 1, |_| {});
                 }
             }
-            let Some(w) = late.encode(&map) else {
-                assert!(late.iter().count() > LATE_MAX as usize);
+            let Some(w) = delta.encode(&map) else {
+                assert!(delta.iter().count() > DELTA_MAX as usize);
                 continue;
             };
-            assert!(w.len() <= LATE_LEN_MAX && late.iter().count() <= LATE_MAX as usize, "round {round}");
+            assert!(w.len() <= DELTA_LEN_MAX && delta.iter().count() <= DELTA_MAX as usize, "round {round}");
             for cut in 0..w.len() {
-                let _ = Late::apply(&w[..cut], &mut stored.clone(), &layout);
+                let _ = Delta::apply(&w[..cut], &mut stored.clone(), &layout);
             }
-            let again = Late::apply(&w, &mut stored, &layout).unwrap();
-            assert_eq!(again.0, late.0);
+            let again = Delta::apply(&w, &mut stored, &layout).unwrap();
+            assert_eq!(again.0, delta.0);
             assert_eq!(stored.mapped(), map.mapped());
             assert_eq!(stored.iter(0, CHUNK).collect::<Vec<_>>(), map.iter(0, CHUNK).collect::<Vec<_>>());
         }

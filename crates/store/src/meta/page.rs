@@ -23,7 +23,7 @@ use super::entries::LogEntries;
 use super::inner::Inner;
 use super::key::{self, Sep};
 use super::leaf::Leaf;
-use super::map::{Chunk, Late};
+use super::map::{Chunk, Delta};
 use super::tree::NONE;
 use super::{Meta, refs, undo_record};
 use crate::codec::{Get, Malformed, Put};
@@ -36,7 +36,7 @@ use base::planted::{Bug, acts};
 
 const KIND_INNER: u8 = 7;
 /// An inner page of level 1 with changes beside the pointers.
-const KIND_INNER_LATE: u8 = 8;
+const KIND_INNER_DELTA: u8 = 8;
 /// Steps ([`Meta::steps`]) of a page that a replay has to bring.
 pub(crate) const PAGE_STEPS: u64 = 16;
 /// Bytes of memory of a page besides its content.
@@ -54,7 +54,7 @@ pub(crate) enum Body {
     /// Part of the omap of one object.
     Omap { leaf: Leaf },
     /// A chunk of one object's block map, and the set of its blocks that differ from its stored page.
-    Map { chunk: u64, map: Chunk, late: Late },
+    Map { chunk: u64, map: Chunk, delta: Delta },
     /// Log entries or undo records of one collection.
     Log { entries: LogEntries },
     /// References beyond the first, for one range of blocks.
@@ -181,7 +181,7 @@ impl Meta {
     fn encode_page(&self, p: &Page, w: &mut Vec<u8>) {
         w.clear();
         if let Body::Inner(n) = &p.body {
-            w.u8(if n.late > 0 { KIND_INNER_LATE } else { KIND_INNER });
+            w.u8(if n.delta > 0 { KIND_INNER_DELTA } else { KIND_INNER });
             w.u8(p.level);
             n.encode(w);
             return;
@@ -242,7 +242,7 @@ impl Meta {
     /// Stores a page in its present state: as changes beside the pointer to its stored form if these are few,
     /// else at a new place. The old place is released when the running checkpoint is durable.
     pub(crate) fn store_page(&mut self, id: u32) {
-        if self.store_late(id) {
+        if self.store_delta(id) {
             return;
         }
         let mut w = std::mem::take(&mut self.scratch);
@@ -262,8 +262,8 @@ impl Meta {
         self.pages.set_stored(id, self.writeback.epoch());
         let Some(p) = self.pages.get_mut(id as usize) else { return };
         p.stored = number;
-        if let Body::Map { late, .. } = &mut p.body {
-            *late = Late::default();
+        if let Body::Map { delta, .. } = &mut p.body {
+            *delta = Delta::default();
         }
         let old = std::mem::replace(&mut p.loc, loc.clone());
         let (parent, shard, level, slot) = (p.parent, p.shard, p.level, p.slot);
@@ -273,8 +273,8 @@ impl Meta {
                 let at = n.index(id, slot);
                 if let Some((at, k)) = at.and_then(|at| Some((at, n.kids.get_mut(at)?))) {
                     (k.loc, k.sum) = (loc, sum);
-                    let less = std::mem::take(&mut k.late).len();
-                    n.late -= less;
+                    let less = std::mem::take(&mut k.delta).len();
+                    n.delta -= less;
                     self.pages.grow(parent, -(less as isize));
                     if let Some(p) = self.pages.get_mut(id as usize) {
                         p.slot = at as u32;
@@ -292,27 +292,27 @@ impl Meta {
 
     /// Stores the changes of a chunk beside the pointer to its page, in the page above, which is still to be
     /// stored. Returns false if there are too many, or the chunk has no stored page.
-    fn store_late(&mut self, id: u32) -> bool {
+    fn store_delta(&mut self, id: u32) -> bool {
         let Some(p) = self.pages.get(id as usize) else { return false };
-        let Body::Map { map, late, .. } = &p.body else { return false };
+        let Body::Map { map, delta, .. } = &p.body else { return false };
         if p.loc.runs.is_empty() {
             return false;
         }
-        let Some(new) = late.encode(map) else { return false };
+        let Some(new) = delta.encode(map) else { return false };
         let (parent, slot, sum) = (p.parent, p.slot, Sum { n: map.mapped(), ..Sum::default() });
         let epoch = self.writeback.epoch();
         let Some(n) = self.inner_mut(parent) else { return false };
         let room = n.pace.note(epoch);
         let Some(k) = n.index(id, slot).and_then(|at| n.kids.get_mut(at)) else { return false };
-        let (more, less) = (new.len(), k.late.len());
-        if n.late - less + more > room {
+        let (more, less) = (new.len(), k.delta.len());
+        if n.delta - less + more > room {
             return false;
         }
-        (k.late, k.sum) = (new, sum);
-        n.late = n.late - less + more;
+        (k.delta, k.sum) = (new, sum);
+        n.delta = n.delta - less + more;
         self.pages.grow(parent, more as isize - less as isize);
         self.pages.set_stored(id, self.writeback.epoch());
-        self.writeback.count_late_chunk();
+        self.writeback.count_delta_chunk();
         true
     }
 
@@ -337,16 +337,16 @@ impl Meta {
         shard: u8,
         level: u8,
         sep: Option<&Sep>,
-        late: &[u8],
+        delta: &[u8],
     ) -> Result<u32, Malformed> {
         let mut r = Get::new(buf);
         let kind = r.u8()?;
         if level > 0 {
-            let late = kind == KIND_INNER_LATE && level == 1;
-            if !late && kind != KIND_INNER || r.u8()? != level {
+            let delta = kind == KIND_INNER_DELTA && level == 1;
+            if !delta && kind != KIND_INNER || r.u8()? != level {
                 return r.bad();
             }
-            let n = Inner::decode(&mut r, &self.layout, late)?;
+            let n = Inner::decode(&mut r, &self.layout, delta)?;
             if r.rest() != 0 || (level > 1 && n.kids.is_empty()) {
                 return r.bad();
             }
@@ -372,12 +372,12 @@ impl Meta {
             key::MAP => {
                 let chunk = r.var()?;
                 let mut map = Chunk::decode(&mut r, &self.layout)?;
-                let late = Late::apply(late, &mut map, &self.layout)?;
+                let delta = Delta::apply(delta, &mut map, &self.layout)?;
                 if sep.is_some_and(|s| s.lo > chunk) {
                     return r.bad();
                 }
                 let mem = map.bytes();
-                (Body::Map { chunk, map, late }, mem)
+                (Body::Map { chunk, map, delta }, mem)
             }
             key::LOG => {
                 let entries = LogEntries::decode(&mut r)?;
@@ -421,9 +421,9 @@ impl Meta {
     }
 
     /// Decodes a page alone and encodes the result.
-    pub(crate) fn recode_page(&mut self, buf: &[u8], late: &[u8]) -> Option<Vec<u8>> {
+    pub(crate) fn recode_page(&mut self, buf: &[u8], delta: &[u8]) -> Option<Vec<u8>> {
         let level = match buf {
-            [KIND_INNER | KIND_INNER_LATE, level, ..] => *level,
+            [KIND_INNER | KIND_INNER_DELTA, level, ..] => *level,
             _ => 0,
         };
         if let Some(hi) = buf.get(1..9).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes)
@@ -433,7 +433,7 @@ impl Meta {
             let num = key::group_of(hi);
             self.apply(Change::MakeCollection { cid: Cid::Meta, bits: 0, num, shard: 0 }).ok()?;
         }
-        let id = self.decode_page(buf, NONE, 0, level, None, late).ok()?;
+        let id = self.decode_page(buf, NONE, 0, level, None, delta).ok()?;
         self.page_sum(id);
         let mut w = Vec::new();
         self.encode_page(self.pages.get(id as usize)?, &mut w);

@@ -350,8 +350,8 @@ impl Meta {
         let kids: Vec<Kid> = n.kids.drain(run.clone()).collect();
         let mut less = 0;
         for (at, kid) in run.zip(&kids).rev() {
-            n.late -= kid.late.len();
-            less += n.seps.remove(at).map_or(0, |s| kid_bytes(&s)) + kid.late.len();
+            n.delta -= kid.delta.len();
+            less += n.seps.remove(at).map_or(0, |s| kid_bytes(&s)) + kid.delta.len();
         }
         let empty = n.kids.is_empty();
         self.pages.grow(inner, -(less as isize));
@@ -379,9 +379,9 @@ impl Meta {
             *k = Kid::fresh(id);
         }
         if let Some(n) = self.inner_mut(p.inner) {
-            n.late -= kid.late.len();
+            n.delta -= kid.delta.len();
         }
-        self.pages.grow(p.inner, -(kid.late.len() as isize));
+        self.pages.grow(p.inner, -(kid.delta.len() as isize));
         self.touch(id);
         self.note_empty(id);
     }

@@ -97,7 +97,7 @@ impl Meta {
         shard: u8,
         level: u8,
         sep: Option<&Sep>,
-        late: &[u8],
+        delta: &[u8],
     ) -> Option<u32> {
         let Some(first) = loc.runs.first().map(|r| r.0) else {
             self.damage(format!("a page of shard {shard} was never stored and is not in memory"));
@@ -105,7 +105,7 @@ impl Meta {
         };
         match self.staging.take(first) {
             Some(s) if s.loc == *loc => match s.data {
-                Ok(data) => match self.decode_page(&data, parent, shard, level, sep, late) {
+                Ok(data) => match self.decode_page(&data, parent, shard, level, sep, delta) {
                     Ok(id) => {
                         if let Some(p) = self.pages.get_mut(id as usize) {
                             p.loc = loc.clone();
@@ -153,9 +153,9 @@ impl Meta {
             }
             return Some(id);
         }
-        let (loc, late, sep) = (k.loc.clone(), k.late.clone(), n.seps.get(at));
+        let (loc, delta, sep) = (k.loc.clone(), k.delta.clone(), n.seps.get(at));
         let (shard, level) = (p.shard, p.level - 1);
-        let id = self.bring(&loc, inner, shard, level, sep.as_ref(), &late)?;
+        let id = self.bring(&loc, inner, shard, level, sep.as_ref(), &delta)?;
         if let Some(p) = self.pages.get_mut(id as usize) {
             p.slot = at as u32;
         }
@@ -298,9 +298,9 @@ impl Meta {
         let begins = self.inner(id).and_then(|n| n.seps.get(0));
         let Some(n) = self.inner_mut(id) else { return };
         let kids = n.kids.split_off(at);
-        let late = kids.iter().map(|k| k.late.len()).sum();
-        n.late -= late;
-        let right = Inner { seps: n.seps.split_off(at), kids, late, pace: n.pace };
+        let delta = kids.iter().map(|k| k.delta.len()).sum();
+        n.delta -= delta;
+        let right = Inner { seps: n.seps.split_off(at), kids, delta, pace: n.pace };
         let Some(sep) = right.seps.get(0) else { return };
         let mem = right.mem();
         let moved: Vec<u32> = right.kids.iter().map(|k| k.page).filter(|k| *k != NONE).collect();
@@ -382,8 +382,8 @@ impl Meta {
         // Keys below the first separator belong to the first kid. Above leaves, the next kid takes over the
         // removed one's lower bound.
         let gap = usize::from(at == 0 && above && !n.kids.is_empty());
-        let less = n.seps.remove(at + gap).map_or(0, |s| kid_bytes(&s)) + kid.late.len();
-        n.late -= kid.late.len();
+        let less = n.seps.remove(at + gap).map_or(0, |s| kid_bytes(&s)) + kid.delta.len();
+        n.delta -= kid.delta.len();
         let empty = n.kids.is_empty();
         self.pages.grow(inner, -(less as isize));
         self.alloc.free_page(&kid.loc);

@@ -35,13 +35,13 @@ pub(crate) struct Writeback {
     put: u64,
     written: u64,
     /// Block maps of which only the changes were stored.
-    late_chunks: u64,
+    delta_chunks: u64,
 }
 
 impl Default for Writeback {
     fn default() -> Self {
         let (dirty, out) = (Vec::new(), Vec::new());
-        Self { epoch: 1, dirty, frozen: 0, out, out_bytes: 0, put: 0, written: 0, late_chunks: 0 }
+        Self { epoch: 1, dirty, frozen: 0, out, out_bytes: 0, put: 0, written: 0, delta_chunks: 0 }
     }
 }
 
@@ -57,12 +57,12 @@ impl Writeback {
     }
 
     /// Block maps of which only the changes were stored.
-    pub(crate) fn late_chunks(&self) -> u64 {
-        self.late_chunks
+    pub(crate) fn delta_chunks(&self) -> u64 {
+        self.delta_chunks
     }
 
-    pub(super) fn count_late_chunk(&mut self) {
-        self.late_chunks += 1;
+    pub(super) fn count_delta_chunk(&mut self) {
+        self.delta_chunks += 1;
     }
 
     /// Registers a page of this level as dirty in the present epoch.

@@ -93,10 +93,10 @@ pub fn unpack(stored: &[u8], blocks: u64) -> Option<Vec<u8>> {
 /// Decodes a metadata page of a device of `bytes` bytes, with the changes beside its pointer, and encodes the
 /// result. `None` if the page is refused.
 #[must_use]
-pub fn decode_page(bytes: u64, page: &[u8], late: &[u8]) -> Option<Vec<u8>> {
+pub fn decode_page(bytes: u64, page: &[u8], delta: &[u8]) -> Option<Vec<u8>> {
     let layout = Layout::of(bytes)?;
     let space = Arc::new(Space::new(layout.space_start, layout.space_end));
-    Meta::new(layout, space, 0, 1).recode_page(page, late)
+    Meta::new(layout, space, 0, 1).recode_page(page, delta)
 }
 
 /// Sets the feature words of all copies of the superblock, as a newer program would.

@@ -22,14 +22,14 @@ impl Pgs {
             self.handle_peer(from, m, now, store);
         }
         self.offer_move(now, store);
-        if self.periodic.may_rest(now.mono) {
-            self.rest();
+        if self.periodic.may_release_memory(now.mono) {
+            self.release_memory();
         }
     }
 
     /// Releases memory of a past burst.
-    pub(super) fn rest(&mut self) {
-        self.pgs.values_mut().for_each(Pg::rest);
+    pub(super) fn release_memory(&mut self) {
+        self.pgs.values_mut().for_each(Pg::release_memory);
         self.pacing.shrink_to(ROOM);
         self.out.shrink_to(ROOM);
         self.resizes.shrink_to(ROOM);

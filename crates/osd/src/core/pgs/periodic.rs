@@ -4,7 +4,7 @@ use base::Mono;
 use std::time::Duration;
 
 /// Interval at which PGs and queues give back unneeded memory.
-const REST_EVERY: Duration = Duration::from_secs(10);
+const RELEASE_EVERY: Duration = Duration::from_secs(10);
 /// Interval at which the PGs are checked for due scrubs.
 const SCRUBS_EVERY: Duration = Duration::from_secs(5);
 /// Reports after which an unchanged PG is reported again.
@@ -13,7 +13,7 @@ const REPORT_EVERY: u32 = 60;
 /// Times of periodic work; see the module.
 #[derive(Debug, Default)]
 pub(super) struct Periodic {
-    next_rest: Mono,
+    next_release: Mono,
     next_scrubs: Mono,
     /// Number of statistics requests so far.
     reports: u32,
@@ -21,10 +21,10 @@ pub(super) struct Periodic {
 
 impl Periodic {
     /// True if memory is to be released now.
-    pub(super) fn may_rest(&mut self, now: Mono) -> bool {
-        let due = now >= self.next_rest;
+    pub(super) fn may_release_memory(&mut self, now: Mono) -> bool {
+        let due = now >= self.next_release;
         if due {
-            self.next_rest = now + REST_EVERY;
+            self.next_release = now + RELEASE_EVERY;
         }
         due
     }

@@ -19,7 +19,7 @@ use crate::event::{OpRequest, SessionId};
 use crate::info::PgInfo;
 use crate::keep::Keep;
 use crate::log::PgLog;
-use crate::pg::rest::queue;
+use crate::pg::idle::queue;
 use action::Action;
 use commit::Commit;
 use std::collections::VecDeque;
@@ -176,9 +176,9 @@ impl Journal {
     }
 
     /// Releases unused memory.
-    pub(in crate::pg) fn rest(&mut self) {
+    pub(in crate::pg) fn release_memory(&mut self) {
         queue(&mut self.commits);
-        self.log.rest();
+        self.log.release_memory();
         self.info.past.shrink_to_fit();
     }
 }

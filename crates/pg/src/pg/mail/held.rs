@@ -124,7 +124,7 @@ impl Held {
     }
 
     /// Releases unused memory.
-    pub(in crate::pg) fn rest(&mut self) {
+    pub(in crate::pg) fn release_memory(&mut self) {
         if self.is_empty() {
             *self = Self::default();
         }

@@ -13,7 +13,7 @@ pub(in crate::pg) mod postponed;
 use crate::effect::Effect;
 use crate::event::{OpRequest, SessionId};
 use crate::limits::EARLY_PEERS_MAX;
-use crate::pg::rest::list;
+use crate::pg::idle::list;
 use backoff::Backoffs;
 use base::{Epoch, OsdId};
 use held::Held;
@@ -125,8 +125,8 @@ impl Mail {
     }
 
     /// Releases unused memory.
-    pub(in crate::pg) fn rest(&mut self) {
-        self.held.rest();
+    pub(in crate::pg) fn release_memory(&mut self) {
+        self.held.release_memory();
         list(&mut self.early);
         list(&mut self.outbox);
     }

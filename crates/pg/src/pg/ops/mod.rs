@@ -26,8 +26,8 @@ use crate::event::OpRequest;
 use crate::limits::OBJECT_CONTEXTS_MAX;
 use crate::object::{ContextCache, ObjectContext};
 use crate::pg::backend::ec::read::ShardReads;
+use crate::pg::idle::{list, queue, tree};
 use crate::pg::recovery::push::PushJob;
-use crate::pg::rest::{list, queue, tree};
 use crate::pg::seldom::Seldom;
 use base::{HObject, Mono};
 use hashbrown::HashMap;
@@ -227,7 +227,7 @@ impl Plans {
     }
 
     /// Releases unused memory; `long`: the machine has been idle for long.
-    pub(in crate::pg) fn rest(&mut self, long: bool) {
+    pub(in crate::pg) fn release_memory(&mut self, long: bool) {
         if long && self.locks.is_empty() {
             self.cache.clear();
         }
@@ -237,6 +237,6 @@ impl Plans {
         tree(&mut self.all);
         queue(&mut self.runnable);
         list(&mut self.abandoned);
-        self.spaceless.rest();
+        self.spaceless.release_memory();
     }
 }

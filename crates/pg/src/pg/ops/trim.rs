@@ -186,13 +186,13 @@ impl Pg {
     /// Starts the next step, if none is in flight.
     pub(in crate::pg) fn pump_trim(&mut self, turn: &mut Turn<'_>) {
         while !(self.trim.is_done() && self.trim.found.is_empty()) {
-            let rests = *self.life.state() != State::Active
+            let waits = *self.life.state() != State::Active
                 || !self.peers.is_clean()
                 || self.life.is_stopping()
                 || self.trim.busy > 0
                 || self.holds_still()
                 || self.journal.durable() < self.trim.after;
-            if rests || self.maps.newest().is_none_or(|m| m.flags & map_flags::NOSNAPTRIM != 0) {
+            if waits || self.maps.newest().is_none_or(|m| m.flags & map_flags::NOSNAPTRIM != 0) {
                 return;
             }
             if !self.env.pacer().take(Class::BestEffort, TRIM_BATCH_COST, self.env.index(), turn.now.mono) {

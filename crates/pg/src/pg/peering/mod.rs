@@ -27,9 +27,9 @@ use crate::interval::Prior;
 use crate::pace::Applying;
 use crate::per_peer::{PerOsd, PerPeer};
 use crate::pg::backend::{Sent, Unacked};
+use crate::pg::idle::{queue, tree};
 use crate::pg::recovery::backfill::Backfill;
 use crate::pg::recovery::incoming::Incoming;
-use crate::pg::rest::{queue, tree};
 use crate::pg::seldom::Seldom;
 use crate::shards::PeerId;
 use crate::stats::Stamps;
@@ -474,13 +474,13 @@ impl Peers {
     }
 
     /// Releases unused memory.
-    pub(in crate::pg) fn rest(&mut self) {
-        self.failed.rest();
-        self.inflow.incoming.rest();
+    pub(in crate::pg) fn release_memory(&mut self) {
+        self.failed.release_memory();
+        self.inflow.incoming.release_memory();
         if let Some(pieces) = self.pieces.used() {
             pieces.forget_taken();
         }
-        self.pieces.rest();
+        self.pieces.release_memory();
         queue(&mut self.unacked);
         queue(&mut self.inflow.queue);
         if let Some(f) = &mut self.follower {

@@ -25,8 +25,8 @@ pub(in crate::pg) mod unreadable;
 pub(in crate::pg) mod urgent;
 mod walk;
 
+use crate::pg::idle::{list, tree};
 use crate::pg::ops::plan::Plan;
-use crate::pg::rest::{list, tree};
 use crate::pg::seldom::{Part, Seldom};
 use crate::shards::PeerId;
 use base::{Eversion, HObject, Mono, Now};
@@ -319,20 +319,20 @@ impl Recovery {
     }
 
     /// Releases unused memory.
-    pub(in crate::pg) fn rest(&mut self) {
+    pub(in crate::pg) fn release_memory(&mut self) {
         list(&mut self.pushed);
         tree(&mut self.missing);
-        self.lost.rest();
-        self.damage.rest();
+        self.lost.release_memory();
+        self.damage.release_memory();
         self.newest = Seldom::default();
-        self.reservation.rest();
-        self.urgent.rest();
+        self.reservation.release_memory();
+        self.urgent.release_memory();
         if self.urgent.is_empty()
             && let Some(w) = self.walks.used()
         {
             w.forget_urgent();
         }
-        self.walks.rest();
+        self.walks.release_memory();
         tree(&mut self.pulls);
         tree(&mut self.pushes);
         tree(&mut self.waiting);

@@ -142,8 +142,8 @@ impl Pg {
                 self.run_plans(turn);
                 continue;
             }
-            let rests = !a.busy && a.loads.is_empty() && self.journal.is_settled();
-            if a.handover.is_some() && rests && !a.ready_told {
+            let settled = !a.busy && a.loads.is_empty() && self.journal.is_settled();
+            if a.handover.is_some() && settled && !a.ready_told {
                 a.ready_told = true;
                 turn.out.push(Effect::Move(Box::new(Move::Ready)));
             }

@@ -273,8 +273,8 @@ impl Pg {
     /// True if the PG may move: it is complete and unchanged for a while, and the device has room for it twice.
     #[must_use]
     pub fn may_move(&self, now: Now, store: &dyn ObjectStore) -> bool {
-        let rests = self.report.stamps().since_change(now) >= MOVE_SETTLED;
-        rests
+        let settled = self.report.stamps().since_change(now) >= MOVE_SETTLED;
+        settled
             && self.is_whole()
             && !self.has_long_calls()
             && self.relocate.depart.is_none()

@@ -10,7 +10,7 @@ pub(in crate::pg) mod merge_source;
 pub(in crate::pg) mod merge_target;
 pub(in crate::pg) mod split;
 
-use crate::pg::rest::list;
+use crate::pg::idle::list;
 use crate::pg::seldom::Seldom;
 use crate::reserve::{Counted, Leaver};
 use base::{Epoch, SpgId};
@@ -62,8 +62,8 @@ impl Resize {
     }
 
     /// Releases unused memory.
-    pub(in crate::pg) fn rest(&mut self) {
+    pub(in crate::pg) fn release_memory(&mut self) {
         list(&mut self.awaited);
-        self.merges.rest();
+        self.merges.release_memory();
     }
 }

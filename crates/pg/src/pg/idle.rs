@@ -4,19 +4,19 @@
 use super::Pg;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Idle calls of [`Pg::rest`] after which cached object contexts are dropped.
-const RESTS_MAX: u8 = 6;
+/// Idle calls of [`Pg::release_memory`] after which cached object contexts are dropped.
+const IDLE_CALLS_MAX: u8 = 6;
 
 /// Counts how long the machine has been idle.
 #[derive(Debug, Default)]
-pub(super) struct Resting {
+pub(super) struct Idleness {
     /// Number of operations at the last call.
     ops: u64,
     looks: u8,
 }
 
-impl Resting {
-    /// Notes a call of [`Pg::rest`] after `ops` operations; returns the number of idle calls in a row.
+impl Idleness {
+    /// Notes a call of [`Pg::release_memory`] after `ops` operations; returns the number of idle calls in a row.
     pub(super) fn look(&mut self, busy: bool, ops: u64) -> u8 {
         if busy || self.ops != ops {
             *self = Self { ops, looks: 0 };
@@ -51,20 +51,20 @@ pub(super) fn list<T>(v: &mut Vec<T>) {
 impl Pg {
     /// Releases unused memory, and after some idle calls the cached object contexts. Called every ten seconds; cheap,
     /// and without effect on behaviour.
-    pub fn rest(&mut self) {
+    pub fn release_memory(&mut self) {
         let busy = !self.plans.is_empty() || !self.journal.is_settled() || !self.mail.held().is_empty();
         let looks = self.report.look(busy);
         if busy || looks == 0 {
             // A busy machine would allocate it again at once.
             return;
         }
-        self.plans.rest(looks == RESTS_MAX);
-        self.journal.rest();
-        self.mail.rest();
-        self.maps.rest();
-        self.resize.rest();
-        self.recovery.rest();
-        self.trim.rest();
-        self.peers.rest();
+        self.plans.release_memory(looks == IDLE_CALLS_MAX);
+        self.journal.release_memory();
+        self.mail.release_memory();
+        self.maps.release_memory();
+        self.resize.release_memory();
+        self.recovery.release_memory();
+        self.trim.release_memory();
+        self.peers.release_memory();
     }
 }
