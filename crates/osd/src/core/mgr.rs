@@ -1,7 +1,7 @@
 //! Reports to the manager: identity, counters, PG and space statistics.
 
 use super::commits::Latency;
-use super::perf::{self, Counts, Queries};
+use super::queries::{self, Counts, Queries};
 use base::counter::{self, Counter, Section, Value};
 use base::ledger::Cause;
 use base::{AddrVec, Epoch, Mono, Now, OsdId, PgId, PoolId, id::Uuid};
@@ -394,7 +394,7 @@ impl Stats {
         self.hb_peers.extend(o.hb_peers);
         self.commits.add(o.commits);
         counter::merge(&mut self.counters, o.counters);
-        perf::merge(&mut self.perf, o.perf);
+        queries::merge(&mut self.perf, o.perf);
     }
 }
 

@@ -21,7 +21,7 @@
 //! | `admission` | the right that every message and every command needs at an OSD, in one table |
 //! | `clients`, `known` | a client's connection at its reactor; the newest map of each client |
 //! | `unanswered`, `waiting` | operations without an answer yet; operations that wait for a map or their PG |
-//! | `perf`, `refused` | operations grouped by the manager's queries; objects whose calls were refused with `EBUSY` |
+//! | `queries`, `refused` | counters of operations by the manager's queries; objects whose calls were refused with `EBUSY` |
 //!
 //! | PGs on reactors | contents |
 //! | --- | --- |
@@ -55,10 +55,10 @@ pub mod mgr;
 pub mod moves;
 pub mod own;
 pub mod peers;
-pub mod perf;
 pub mod pgs;
 pub mod pingtime;
 pub mod places;
+pub mod queries;
 pub mod reactor;
 pub mod recovery;
 pub mod refused;

@@ -1,5 +1,5 @@
 //! A client's session as the reactors share it: its identity, and the caps of its ticket. Caps are parsed once
-//! when the connection opens (`host::reactor::clients`; `auth::server` puts them into the ticket).
+//! when the connection opens (`host::reactor_host::clients`; `auth::server` puts them into the ticket).
 //! `pgs::rights` decides what an operation may do with them.
 
 use auth::Principal;

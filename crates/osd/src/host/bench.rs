@@ -1,6 +1,6 @@
 //! `ceph tell osd.N bench`: writes to the store from inside the OSD, without network and PGs.
 
-use super::reactor::ReactorHost;
+use super::reactor_host::ReactorHost;
 use base::errno::{EINVAL, Errno};
 use base::{HObject, PoolId, SnapId};
 use bytes::Bytes;

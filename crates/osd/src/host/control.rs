@@ -24,7 +24,7 @@ mod tickets;
 use super::commands;
 use super::ending::Ending;
 use super::links::{Answering, LinkEvent, Links};
-use super::reactor::ReactorHost;
+use super::reactor_host::ReactorHost;
 use super::route::{Routes, ToControl, ToReactor};
 use crate::core::collect::Collecting;
 use crate::core::control::{Control, Output, Phase};

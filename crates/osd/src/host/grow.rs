@@ -1,7 +1,7 @@
 //! `ceph tell osd.N grow`: the OSD extends its store to an enlarged file or device, while it serves.
 
 use super::control::ControlHost;
-use super::reactor::ReactorHost;
+use super::reactor_host::ReactorHost;
 use super::route::{Ask, ToReactor};
 use base::errno::{self, EBUSY, EINVAL, EIO, ENOTCONN, Errno};
 use serde_json::{Value, json};

@@ -24,7 +24,7 @@
 //! | `peers` | data connections of one reactor to other OSDs |
 //! | `perf` | commands about counters: `perf …` and `counter …` |
 //! | `ports` | the ports of an OSD |
-//! | `reactor` | host of a reactor: connections, disk and clock of `reactor` |
+//! | `reactor_host` | host of a reactor: connections, disk and clock of `core::reactor` |
 //! | `route` | messages between the reactors of one OSD |
 //! | `smart` | the command `smart`: what `smartctl` of smartmontools says about the OSD's drives, as JSON |
 //! | `stores` | the stores of an OSD on its device: making, growing and opening them |
@@ -51,7 +51,7 @@ pub mod options;
 mod peers;
 mod perf;
 mod ports;
-mod reactor;
+mod reactor_host;
 mod route;
 mod smart;
 mod stores;
@@ -59,15 +59,12 @@ mod surroundings;
 mod tell;
 mod tracker;
 
-use self::reactor::ReactorHost;
+use self::reactor_host::ReactorHost;
 use crate::core::control::Control;
 use crate::core::identity::{Addrs, Identity};
 use crate::core::mapstore;
 use crate::core::pgs::Input;
 use crate::core::reactor::Common;
-use ::reactor::disk::{self, Disk, DiskFile};
-use ::reactor::mailbox;
-use ::reactor::runtime::Reactors;
 use auth::server::ServiceHost;
 use base::id::Uuid;
 use base::{AddrVec, EntityAddr, EntityKind};
@@ -82,6 +79,9 @@ use net::modes::Modes;
 use net::{EndpointConfig, Handler, Limits, Net, OsRandom};
 use options::OsdOptions;
 use ports::Listen;
+use reactor::disk::{self, Disk, DiskFile};
+use reactor::mailbox;
+use reactor::runtime::Reactors;
 use route::{Routes, ToControl, ToReactor};
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -124,7 +124,7 @@ pub enum OsdError {
     },
     /// The OSD cannot be bound to the NUMA node of its options.
     #[error("osd_numa_node: {0}")]
-    Numa(#[from] ::reactor::numa::NumaError),
+    Numa(#[from] reactor::numa::NumaError),
     /// The content of the store does not fit this OSD.
     #[error("{0}")]
     Store(String),
@@ -149,7 +149,7 @@ pub enum OsdError {
     Excluded(String),
     /// A reactor failed.
     #[error(transparent)]
-    Reactor(#[from] ::reactor::runtime::Failed),
+    Reactor(#[from] reactor::runtime::Failed),
 }
 
 impl OsdError {
@@ -253,7 +253,7 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
         options: o,
     });
     let s = start.clone();
-    let stopper: Arc<std::sync::OnceLock<::reactor::runtime::Stopper>> = Arc::default();
+    let stopper: Arc<std::sync::OnceLock<reactor::runtime::Stopper>> = Arc::default();
     let stop = stopper.clone();
     let reactors = Reactors::start_awake(n, "osd", start.options.busy_poll, move |cx| {
         let (s, stop) = (s.clone(), stop.clone());
@@ -354,9 +354,9 @@ fn auth_client(o: &OsdOptions) -> Rc<RefCell<auth::Client>> {
 }
 
 async fn reactor_main(
-    cx: &::reactor::runtime::Context,
+    cx: &reactor::runtime::Context,
     s: &Arc<Start>,
-    stop: &std::sync::OnceLock<::reactor::runtime::Stopper>,
+    stop: &std::sync::OnceLock<reactor::runtime::Stopper>,
 ) -> Result<(), OsdError> {
     let o = &s.options;
     let (Some(store), Some(rx)) = (take(&s.stores, cx.index), take(&s.receivers, cx.index)) else {
@@ -372,7 +372,7 @@ async fn reactor_main(
     let seed = u64::from_le_bytes(seed);
     let auth = auth_client(o);
     let core = s.common.reactor(index, store, seed, s.addrs.public.clone(), o.move_pgs, o.device.timeout);
-    let host = ReactorHost::start(self::reactor::Parts {
+    let host = ReactorHost::start(reactor_host::Parts {
         net: net.clone(),
         core,
         disk,
@@ -387,12 +387,12 @@ async fn reactor_main(
         limits: room_limits(o),
         discard: o.device.discard,
     });
-    tokio::task::spawn_local(self::reactor::mailbox(host.clone(), rx));
+    tokio::task::spawn_local(reactor_host::mailbox(host.clone(), rx));
     if let Some(at) = s.listen.cluster.get(index).copied() {
         // Without the secrets no peer can be authenticated; until they arrive, peers wait for an answer.
         s.listen
             .take(at)
-            .and_then(|l| host.listen_to_peers(l, !service.need_fetch(::reactor::clock::now().wall)))
+            .and_then(|l| host.listen_to_peers(l, !service.need_fetch(reactor::clock::now().wall)))
             .map_err(|source| OsdError::Network { what: format!("listening on {at}"), source })?;
     }
     if index == 0 {
@@ -411,7 +411,7 @@ async fn reactor_main(
 async fn control_main(
     s: &Start,
     host: &Rc<ReactorHost>,
-    stop: &std::sync::OnceLock<::reactor::runtime::Stopper>,
+    stop: &std::sync::OnceLock<reactor::runtime::Stopper>,
     start: impl Future<Output = Result<Rc<ControlHost>, OsdError>>,
 ) -> Result<bool, OsdError> {
     let stop_all = || {
@@ -463,7 +463,7 @@ async fn until_told_to_stop(supervised: bool, ending: &Ending, control: &Rc<Cont
         if !supervised {
             return std::future::pending().await;
         }
-        ::reactor::parent::stdin_ended().await;
+        reactor::parent::stdin_ended().await;
     };
     tokio::select! {
         () = ending.told() => {}

@@ -27,8 +27,8 @@ mod own;
 mod turn;
 
 use crate::core::admission::Admission;
-use crate::core::perf::Meter;
 use crate::core::pgs::Input;
+use crate::core::queries::Meter;
 use crate::core::reactor::Reactor;
 use crate::core::room::RoomLimits;
 use crate::core::unanswered::Forgotten;
