@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Layers from the lowest to the highest: a crate may depend only on crates of lower layers. `hostile` and `xtask` are
-/// tests.
+/// Layers from the lowest to the highest: a crate may depend only on crates of lower layers. `hostile`, `testkit` and
+/// `xtask` are for tests.
 const LAYERS: &[&[&str]] = &[
-    &["base"],
+    &["base", "testkit"],
     &["wire", "reactor", "ec", "deploy"],
     &["auth", "msgr", "state"],
     &["cluster", "store", "why"],
@@ -235,7 +235,10 @@ fn headers_name_the_modules_below() {
         found.extend(modules(text).into_iter().filter(|m| !named(m)).map(|m| format!("{path}: {m}")));
     }
     fail_if_any("modules that the header above them does not name", found);
-    assert_eq!(modules("mod a;\npub(crate) mod b;\n#[cfg(test)]\nmod c;\n#[macro_use]\nmod d;\nmod e {\n"), ["a", "b", "d"]);
+    assert_eq!(
+        modules("mod a;\npub(crate) mod b;\n#[cfg(test)]\nmod c;\n#[macro_use]\nmod d;\nmod e {\n"),
+        ["a", "b", "d"]
+    );
 }
 
 /// A comment names its thing first: one that begins with a pronoun, or with a clause in its place, is a riddle to a new reader.

@@ -13,6 +13,7 @@ use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
+use testkit::free_port;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// Commands that ran, each with its user.
@@ -199,10 +200,6 @@ impl Module for Served {
     fn answer(self: Rc<Self>, r: Request, from: IpAddr) -> Answering<Answer> {
         Box::pin(async move { self.app.answer(r, from).await })
     }
-}
-
-fn free_port() -> SocketAddr {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
 #[test]

@@ -7,9 +7,10 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::mpsc::channel;
 
-use daemon::{TempDir, free_port, fsid, new_cluster};
+use daemon::{fsid, new_cluster};
 use mon::host::mkfs::mkfs;
 use mon::host::{MonError, MonRunOptions, run};
+use testkit::{TempDir, free_port};
 
 fn ask(path: &Path, request: &str) -> serde_json::Value {
     let mut s = UnixStream::connect(path).unwrap();
@@ -47,7 +48,7 @@ fn with_daemon(o: &MonRunOptions, f: impl FnOnce()) -> Result<(), MonError> {
 #[test]
 fn the_daemon_serves_its_state_across_restarts() {
     let dir = TempDir::new("mon");
-    let data_dir = dir.0.join("mon.a");
+    let data_dir = dir.join("mon.a");
     let options = new_cluster(free_port(), &data_dir);
     let entities = mkfs(&options).unwrap();
     assert!(entities.keys().any(|n| n.to_string() == "client.admin"));
@@ -62,7 +63,7 @@ fn the_daemon_serves_its_state_across_restarts() {
         data_dir,
         bind: None,
         mgr_bind: Some(free_port()),
-        admin_socket: Some(dir.0.join("run/mon.a.asok")),
+        admin_socket: Some(dir.join("run/mon.a.asok")),
         config: [("osd_pool_default_size".to_owned(), "1".to_owned())].into(),
     };
     let socket = o.admin_socket.clone().unwrap();
@@ -82,7 +83,7 @@ fn the_daemon_serves_its_state_across_restarts() {
             assert_eq!(status["monmap"]["fsid"], fsid().to_string());
             assert_eq!(ask(&socket, r#"{"prefix": "dump_historic_ops"}"#)["num_ops"], 0);
             // A second daemon on the same directory is refused.
-            let second = MonRunOptions { admin_socket: Some(dir.0.join("second.asok")), ..o.clone() };
+            let second = MonRunOptions { admin_socket: Some(dir.join("second.asok")), ..o.clone() };
             assert!(matches!(with_daemon(&second, || ()), Err(MonError::Store { .. })));
         })
         .unwrap_or_else(|e| panic!("round {round}: {e}"));

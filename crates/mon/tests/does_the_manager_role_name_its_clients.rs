@@ -8,10 +8,11 @@ use std::time::Duration;
 use base::{AuthName, EntityAddr};
 use bytes::Bytes;
 use client::host::{Client, Options};
-use daemon::{TempDir, free_port, fsid, new_cluster};
+use daemon::{fsid, new_cluster};
 use mon::host::mkfs::mkfs;
 use mon::host::{MonRunOptions, run};
 use serde_json::{Value, json};
+use testkit::{TempDir, free_port};
 
 /// Runs a daemon, and `f` with a client of the administrator beside it.
 fn with_daemon<F: Future<Output = ()> + 'static>(o: &MonRunOptions, admin: &Options, f: impl FnOnce(Client) -> F) {
@@ -62,7 +63,7 @@ async fn sessions(c: &Client, mon: EntityAddr) -> Vec<String> {
 #[test]
 fn clients_are_named_fenced_and_take_a_new_key() {
     let dir = TempDir::new("mon-clients");
-    let (addr, data_dir) = (free_port(), dir.0.join("mon.a"));
+    let (addr, data_dir) = (free_port(), dir.join("mon.a"));
     let at = EntityAddr::msgr2(addr, 0);
     // The monitor's name is not that of the manager's entity, as in most clusters.
     let entities = mkfs(&new_cluster(addr, &data_dir)).unwrap();

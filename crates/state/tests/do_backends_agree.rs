@@ -13,23 +13,7 @@ use state::embedded::EmbeddedStore;
 use state::memory::MemoryStore;
 use state::simulated::{Cluster, Faults, SimulatedStore};
 use state::{Op, Outcome, StateError, StateStore as _, Txn, Write};
-
-struct TempDir(std::path::PathBuf);
-
-impl TempDir {
-    fn new(name: &str) -> Self {
-        let p = std::env::temp_dir().join(format!("belemnite-state-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&p);
-        std::fs::create_dir_all(&p).expect("temp dir");
-        Self(p)
-    }
-}
-
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
+use testkit::TempDir;
 
 #[test]
 fn memory() {
@@ -230,7 +214,7 @@ fn later(now: &Cell<u64>, d: Duration) -> Mono {
 
 #[test]
 fn embedded() {
-    let dir = TempDir::new("conformance");
+    let dir = TempDir::new("state-conformance");
     let (tx, rx) = sync_channel::<()>(1);
     let tx = Arc::new(tx);
     let (mut n, now) = (0, Cell::new(0));
@@ -246,7 +230,7 @@ fn embedded() {
             let wake = Box::new(move || {
                 let _ = tx.try_send(());
             });
-            EmbeddedStore::open(&dir.0.join(format!("s{n}.redb")), wake).expect("open")
+            EmbeddedStore::open(&dir.join(format!("s{n}.redb")), wake).expect("open")
         },
         hands,
     );
@@ -254,8 +238,8 @@ fn embedded() {
 
 #[test]
 fn embedded_state_survives_reopening() {
-    let dir = TempDir::new("reopen");
-    let path = dir.0.join("s.redb");
+    let dir = TempDir::new("state-reopen");
+    let path = dir.join("s.redb");
     let (tx, rx) = sync_channel::<()>(1);
     let tx = Arc::new(tx);
     let open = || {
@@ -307,8 +291,8 @@ fn embedded_state_survives_reopening() {
 
 #[test]
 fn a_second_handle_on_the_same_file_is_refused() {
-    let dir = TempDir::new("lock");
-    let path = dir.0.join("s.redb");
+    let dir = TempDir::new("state-lock");
+    let path = dir.join("s.redb");
     let _first = EmbeddedStore::open(&path, Box::new(|| ())).expect("open");
     assert!(EmbeddedStore::open(&path, Box::new(|| ())).is_err());
 }

@@ -1,7 +1,6 @@
 //! Does an etcd that is installed on this machine fulfil the trait's contract? Without one the tests print so and do
 //! nothing.
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -12,9 +11,12 @@ use bytes::Bytes;
 use state::conformance::{Driver, Hands, run_all};
 use state::etcd::{EtcdOptions, EtcdStore};
 use state::{Op, Outcome, StateError, StateStore as _, Txn};
+use testkit::{TempDir, free_port};
 
 struct Server {
     dir: PathBuf,
+    /// Removed after the server has ended.
+    temp: Option<TempDir>,
     child: Child,
     url: String,
     args: Vec<String>,
@@ -28,20 +30,17 @@ fn installed(program: &str) -> bool {
     there
 }
 
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port()
-}
-
 impl Server {
     fn start(name: &str, scheme: &str, tls: &[&str]) -> Self {
-        let dir = std::env::temp_dir().join(format!("belemnite-etcd-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&dir);
-        Self::start_in(dir, scheme, tls)
+        let temp = TempDir::new(&format!("etcd-{name}"));
+        let mut me = Self::start_in(temp.to_path_buf(), scheme, tls);
+        me.temp = Some(temp);
+        me
     }
 
     fn start_in(dir: PathBuf, scheme: &str, tls: &[&str]) -> Self {
         std::fs::create_dir_all(&dir).expect("dir");
-        let (client, peer) = (free_port(), free_port());
+        let (client, peer) = (free_port().port(), free_port().port());
         let url = format!("{scheme}://127.0.0.1:{client}");
         let mut args: Vec<String> = vec![
             format!("--data-dir={}", dir.join("data").display()),
@@ -59,7 +58,7 @@ impl Server {
         if !String::from_utf8_lossy(&text).contains("unsafe-no-fsync") {
             args.retain(|a| !a.contains("unsafe"));
         }
-        let mut me = Self { child: Self::spawn(&args, &dir), dir, url, args };
+        let mut me = Self { child: Self::spawn(&args, &dir), temp: None, dir, url, args };
         me.await_port();
         me
     }
@@ -93,7 +92,6 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop();
-        let _ = std::fs::remove_dir_all(&self.dir);
     }
 }
 
@@ -250,14 +248,12 @@ fn tls_with_a_certificate_or_a_password() {
     if !installed("etcd") || !installed("openssl") {
         return;
     }
-    let dir = std::env::temp_dir().join(format!("belemnite-etcd-tls-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&dir);
-    std::fs::create_dir_all(&dir).expect("dir");
+    let dir = TempDir::new("etcd-tls");
     let make = "openssl req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -days 2 -subj /CN=ca \
         && for n in server client; do openssl req -newkey rsa:2048 -nodes -keyout $n.key -out $n.csr -subj /CN=root \
         && printf 'subjectAltName=IP:127.0.0.1\\nextendedKeyUsage=serverAuth,clientAuth\\n' > ext \
         && openssl x509 -req -in $n.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile ext -out $n.pem; done";
-    let made = Command::new("sh").arg("-c").arg(make).current_dir(&dir).output().expect("sh");
+    let made = Command::new("sh").arg("-c").arg(make).current_dir(&*dir).output().expect("sh");
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let flags = [
         "--cert-file=DIR/server.pem",
@@ -299,7 +295,6 @@ fn tls_with_a_certificate_or_a_password() {
     let mut d = Driver::new(open(&no_cert_at(&no_cert, &server.url, Some("secret"))).0, HANDS);
     assert_eq!(d.ask(put("a", "1")).result, Ok(Outcome::Committed));
     drop(server);
-    let _ = std::fs::remove_dir_all(&dir);
 }
 
 fn no_cert_at(o: &EtcdOptions, url: &str, password: Option<&str>) -> EtcdOptions {

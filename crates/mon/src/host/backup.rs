@@ -157,8 +157,7 @@ mod tests {
 
     #[test]
     fn the_newest_exports_are_kept() {
-        let dir = std::env::temp_dir().join(format!("belemnite-backup-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
+        let dir = testkit::TempDir::new("backup");
         let config = |keep: &str| {
             let d = dir.display().to_string();
             [("mon_backup_dir", d.as_str()), ("mon_backup_keep", keep)]
@@ -173,7 +172,7 @@ mod tests {
         assert!(t.wait() > Duration::from_secs(3000));
         t.remove_old();
         let mut left: Vec<_> =
-            std::fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+            std::fs::read_dir(&*dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
         left.sort();
         assert_eq!(left, ["notes", "state-0000000002.export", "state-0000000003.export"]);
         assert!(Timer::from(&config("two")).is_err());
@@ -181,7 +180,6 @@ mod tests {
         // A file that is there is not replaced.
         assert!(write_file(&dir.join("notes"), &[]).is_err());
         assert_eq!(std::fs::read_to_string(dir.join("notes")).unwrap(), "x");
-        std::fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]

@@ -276,15 +276,15 @@ mod tests {
     use super::*;
     use crate::core::quorum::member::LEASE;
     use base::EntityAddr;
+    use testkit::TempDir;
 
     fn runtime() -> tokio::runtime::Runtime {
         tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap()
     }
 
     /// A membership over a store in a new directory, once it leads.
-    fn leading(name: &str, silent_max: Duration) -> (Arc<Standing>, oneshot::Receiver<()>, std::path::PathBuf) {
-        let dir = std::env::temp_dir().join(format!("membership-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
+    fn leading(name: &str, silent_max: Duration) -> (Arc<Standing>, oneshot::Receiver<()>, TempDir) {
+        let dir = TempDir::new(&format!("membership-{name}"));
         let path = dir.join("state");
         let addr = EntityAddr::msgr2(([127, 0, 0, 1], 3300).into(), 0);
         let me = Presence { name: "a".into(), addr, instance: 1, metadata: BTreeMap::new() };
@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn a_turn_longer_than_the_lease_does_not_lose_it() {
-        let (standing, told, dir) = leading("long-turn", 3 * LEASE);
+        let (standing, told, _dir) = leading("long-turn", 3 * LEASE);
         // The turn: this thread does nothing else.
         std::thread::sleep(LEASE + Duration::from_millis(200));
         assert!(standing.may_act());
@@ -310,21 +310,19 @@ mod tests {
         standing.leave(Duration::from_secs(5));
         runtime().block_on(told).unwrap();
         assert!(!standing.may_act());
-        std::fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]
     fn a_thread_that_never_answers_loses_the_lease() {
-        let (standing, told, dir) = leading("hung", Duration::from_millis(300));
+        let (standing, told, _dir) = leading("hung", Duration::from_millis(300));
         runtime().block_on(told).unwrap();
         assert!(!standing.may_act());
         assert!(standing.stopped().unwrap().contains("has not answered"));
-        std::fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]
     fn a_thread_that_shows_signs_keeps_the_lease() {
-        let (standing, told, dir) = leading("signs", 2 * SIGN);
+        let (standing, told, _dir) = leading("signs", 2 * SIGN);
         runtime().block_on(async {
             let signs = tokio::time::timeout(8 * SIGN, standing.keep_signing());
             assert!(signs.await.is_err());
@@ -332,6 +330,5 @@ mod tests {
         assert!(standing.may_act());
         standing.leave(Duration::from_secs(5));
         runtime().block_on(told).unwrap();
-        std::fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -1,8 +1,7 @@
 //! Tests of imports: damaged files, imports that are cut short, two at a time, and beside a running monitor; into a
 //! file, and into an etcd if one is installed.
 
-use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -10,6 +9,7 @@ use std::time::Duration;
 use auth::Keyring;
 use base::id::Uuid;
 use base::{AddrVec, EntityAddr};
+use testkit::{TempDir, free_port};
 
 use super::super::MonRunOptions;
 use super::super::mkfs::{MkfsOptions, mkfs};
@@ -17,20 +17,13 @@ use super::*;
 
 /// A directory, and an etcd if one is needed; both end with the test.
 struct Scratch {
-    dir: PathBuf,
+    dir: TempDir,
     etcd: Option<(Child, String)>,
-}
-
-fn free_port() -> SocketAddr {
-    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap()
 }
 
 impl Scratch {
     fn new(name: &str) -> Self {
-        let dir = std::env::temp_dir().join(format!("belemnite-import-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&dir);
-        std::fs::create_dir_all(&dir).unwrap();
-        Self { dir, etcd: None }
+        Self { dir: TempDir::new(&format!("import-{name}")), etcd: None }
     }
 
     /// With an etcd; `None` if none is installed on this machine.
@@ -131,7 +124,6 @@ impl Drop for Scratch {
             let _ = c.kill();
             let _ = c.wait();
         }
-        let _ = std::fs::remove_dir_all(&self.dir);
     }
 }
 
