@@ -1,4 +1,5 @@
-//! Commands: `ceph tell osd.N …` and the admin socket, with the same answers.
+//! Commands: `ceph tell osd.N …` and the admin socket, with the same answers. Those of other files are listed with these
+//! (`descriptions`): `tell`, `ledger`, `perf`, and those that are refused (`absent`).
 
 use super::control::ControlHost;
 use super::route::{Ask, Inspect, ToReactor};

@@ -1,8 +1,7 @@
 //! The bodies of messages between the copies of a PG.
 //!
-//! | module | contents |
-//! | --- | --- |
-//! | `codec` | encodings of the messages, written and read side by side |
+//! `codec` has their encodings, written and read side by side. `pg::peering::session` receives them (`take_body`) and
+//! repeats those that are not answered.
 
 mod codec;
 #[cfg(test)]
