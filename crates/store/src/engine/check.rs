@@ -449,7 +449,7 @@ impl Store {
             r.add(format!("metadata blocks: counted {pages} + {}, recorded {}", map.len(), m.alloc().page_blocks()));
         }
         let leaving = m.alloc().leaving().chain(self.checkpoint.releasing()).copied();
-        let pools = self.plans.values().flat_map(|p| p.pool.iter().copied());
+        let pools = self.tags.values().flat_map(|p| p.pool.iter().copied());
         let leaving = leaving.chain(pools);
         let of_pages = w.pages.iter().map(|b| (b, 1, "metadata"));
         let runs = of_pages.chain(map.iter().map(|b| (*b, 1, "the map of used blocks")));
@@ -467,7 +467,7 @@ impl Store {
             }
         }
         let n = used.count();
-        let reserved: u64 = self.plans.values().map(|p| p.reserved + p.for_meta).sum::<u64>() + self.room.for_dirty();
+        let reserved: u64 = self.tags.values().map(|p| p.reserved + p.for_meta).sum::<u64>() + self.room.for_dirty();
         if self.space.unreserved() + n + reserved != self.space.total() {
             r.add(format!("{} free, {n} used, {reserved} reserved", self.space.unreserved()));
         }

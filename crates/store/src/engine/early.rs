@@ -50,7 +50,7 @@ pub(super) fn whole(off: u64, len: u64) -> (u64, u64) {
 impl Store {
     /// Writes the large data of a transaction, in blocks reserved for it.
     pub(super) fn write_early(&mut self, tag: Tag, ops: &[Op], packs: &Packs) -> Result<(), ReadError> {
-        let p = self.plan(tag);
+        let p = self.tag_state(tag);
         if p.early.is_empty() {
             let last_edge = ops.iter().rposition(needs_edges);
             for (at, op) in ops.iter().enumerate() {
@@ -75,15 +75,15 @@ impl Store {
                 let part = data.slice(from..from + ((b1 - b0) * BLOCK) as usize);
                 let runs = self.start_early(tag, part);
                 let early = Early { cid: *cid, oid: oid.clone(), off: *off, data: data.clone(), runs };
-                self.plan(tag).early.push(early);
+                self.tag_state(tag).early.push(early);
             }
         }
-        if self.plan(tag).writing > 0 { Err(ReadError::Wait) } else { Ok(()) }
+        if self.tag_state(tag).writing > 0 { Err(ReadError::Wait) } else { Ok(()) }
     }
 
     /// Releases early data of a plan whose operations have changed.
     pub(super) fn check_early(&mut self, tag: Tag, ops: &[Op], allowed: bool) -> Result<(), ReadError> {
-        let Some(p) = self.plans.get_mut(tag).filter(|p| !p.early.is_empty()) else { return Ok(()) };
+        let Some(p) = self.tags.get_mut(tag).filter(|p| !p.early.is_empty()) else { return Ok(()) };
         if p.writing > 0 {
             return Err(ReadError::Wait);
         }
@@ -113,7 +113,7 @@ impl Store {
         let data = aligned(data);
         let mut runs = Runs::new();
         let got = self.space.take(self.streams.large(), data.len() as u64 / BLOCK, &mut runs);
-        let p = self.plan(tag);
+        let p = self.tag_state(tag);
         let plan = p.id;
         p.reserved = p.reserved.saturating_sub(got);
         let mut at = 0;
@@ -124,7 +124,7 @@ impl Store {
                 let part = data.slice(at..end.min(at + WRITE_BYTES_MAX));
                 let blocks = (part.len() / BLOCK_LEN) as u32;
                 at += part.len();
-                self.plan(tag).writing += 1;
+                self.tag_state(tag).writing += 1;
                 self.counters.data_blocks += u64::from(blocks);
                 self.counters.data_writes += 1;
                 let role = Role::Early { tag, plan, first, n: blocks };
@@ -137,7 +137,7 @@ impl Store {
 
     /// Handles the completion of an early write.
     pub(super) fn early_done(&mut self, tag: Tag, plan: u64, first: u64, n: u32) {
-        let Some(p) = self.plans.get_mut(tag).filter(|p| p.id == plan) else {
+        let Some(p) = self.tags.get_mut(tag).filter(|p| p.id == plan) else {
             // The plan has ended, and with this completion no write to the blocks is in flight.
             self.space.release(first, n);
             return;

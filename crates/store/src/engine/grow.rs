@@ -125,7 +125,7 @@ impl Store {
             return Ok(());
         }
         // Without a plan, the end of the request would go unnoticed.
-        self.plan(tag);
+        self.tag_state(tag);
         if let Some(g) = &mut self.growing
             && !g.waiting.contains(&tag)
         {

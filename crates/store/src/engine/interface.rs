@@ -24,7 +24,7 @@ impl ObjectStore for Store {
     }
 
     fn read_device(&mut self, tag: Tag, cid: Cid, oid: &Oid, off: u64, len: u64) -> Result<Bytes, ReadError> {
-        self.plan(tag).from_device = true;
+        self.tag_state(tag).from_device = true;
         self.read(tag, cid, oid, off, len)
     }
 
@@ -43,7 +43,7 @@ impl ObjectStore for Store {
         let id = self.whole_object(tag, cid, oid, |l| l.map)?;
         let got = self.read_object(tag, id, off, len);
         if matches!(got, Err(ReadError::Wait))
-            && let Some(p) = self.plans.get_mut(tag)
+            && let Some(p) = self.tags.get_mut(tag)
         {
             p.object = Some(id);
         }
@@ -175,7 +175,7 @@ impl ObjectStore for Store {
     }
 
     fn release(&mut self, tag: Tag) {
-        self.end_plan(tag);
+        self.end_tag(tag);
     }
 
     fn poll_event(&mut self) -> Option<Event> {

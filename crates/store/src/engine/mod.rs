@@ -7,7 +7,7 @@
 //! | a transaction's way | contents |
 //! | --- | --- |
 //! | `interface`, `config` | the engine as an `ObjectStore`; its settings and counters |
-//! | `plans` | the plans of all tags |
+//! | `tags` | what the reads and the prepared transaction of each tag have brought and reserved |
 //! | `prepare` | requirements of a transaction before it may be applied: blocks in memory, space, room in the log |
 //! | `sources` | places of bytes that an operation needs, before the transaction |
 //! | `early` | data of large writes, written before their transaction is submitted |
@@ -62,7 +62,6 @@ mod open;
 mod pack;
 mod pages;
 mod perform;
-mod plans;
 mod prepare;
 mod read;
 mod rebuild;
@@ -73,6 +72,7 @@ mod runs;
 mod sources;
 mod streams;
 mod suspend;
+mod tags;
 mod write_guard;
 
 pub use config::{Config, Counters, LOG_BYTES_MIN, Packing, REPLAY_STEPS_MIN, Replayed};
@@ -98,11 +98,11 @@ use cache::BlockCache;
 use checkpoint::Checkpoint;
 use log::Log;
 use pack::Compressor;
-use plans::Plans;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use streams::Streams;
 use suspend::Suspended;
+use tags::Tags;
 
 /// Payload bytes that an idle store keeps allocated.
 const PAYLOAD_KEPT: usize = 16 << 10;
@@ -120,7 +120,7 @@ pub struct Store {
     /// Requests to the device.
     io: Requests,
     events: VecDeque<Event>,
-    plans: Plans,
+    tags: Tags,
     /// Metadata pages that plans miss.
     needs: Needs,
     cache: BlockCache,
@@ -406,7 +406,7 @@ impl Store {
     fn object(&mut self, tag: Tag, cid: Cid, oid: &Oid) -> Result<u32, ReadError> {
         self.in_order(tag)?;
         let coll = self.meta.coll(cid).ok_or(ReadError::NoObject)?;
-        if let Some(id) = self.plans.get(tag).and_then(|p| p.object)
+        if let Some(id) = self.tags.get(tag).and_then(|p| p.object)
             && self.meta.is_object(id, coll, oid)
         {
             return Ok(id);

@@ -367,7 +367,7 @@ impl Store {
             log: super::Log::new(ring, end.lsn),
             io: super::Requests::default(),
             events: VecDeque::new(),
-            plans: super::Plans::default(),
+            tags: super::Tags::default(),
             cache: super::BlockCache::new(cfg.cache_bytes.saturating_add(cfg.data_bytes)),
             checkpoint: super::Checkpoint::default(),
             needs: super::Needs::default(),

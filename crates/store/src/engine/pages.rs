@@ -110,7 +110,7 @@ impl Store {
         for page in placed {
             if let Some(p) = self.meta.same_page(page) {
                 p.pins += 1;
-                self.plan(tag).pages.push(page);
+                self.tag_state(tag).pages.push(page);
             }
         }
         match answer {
@@ -128,7 +128,7 @@ impl Store {
     /// is repeated from its start whenever a leaf is missing; so the more it has brought, the more it requests. Half of
     /// what it may have staged at once is the limit.
     pub(super) fn leaves_ahead(&self, tag: Tag) -> usize {
-        let brought = self.plans.get(tag).map_or(0, |p| p.pages.len());
+        let brought = self.tags.get(tag).map_or(0, |p| p.pages.len());
         let room = self.cfg.meta_bytes / BROUGHT_SHARE / 2 / LEAF_BYTES;
         if brought < WALK_PAGES { 0 } else { (brought / 2).min(room).min(AHEAD_MAX) }
     }
@@ -143,7 +143,7 @@ impl Store {
 
     /// Accounts for the bytes that a plan is about to bring. Returns false if the plan has to wait for room.
     fn may_bring(&mut self, tag: Tag, bytes: usize) -> bool {
-        let p = self.plan(tag);
+        let p = self.tag_state(tag);
         if std::mem::take(&mut p.let_in) {
             // Count the present need: it may differ from the one at which the plan began to wait.
             let was = std::mem::replace(&mut p.brought, bytes);
@@ -158,7 +158,7 @@ impl Store {
             }
             return false;
         }
-        self.plan(tag).brought += bytes;
+        self.tag_state(tag).brought += bytes;
         self.needs.brought += bytes;
         true
     }
@@ -181,7 +181,7 @@ impl Store {
         let Some((tag, bytes)) = self.needs.queue.pop_front() else {
             return unreached("the caller has seen a plan that waits");
         };
-        let p = self.plan(tag);
+        let p = self.tag_state(tag);
         (p.brought, p.let_in) = (bytes, true);
         self.needs.brought += bytes;
         self.events.push_back(Event::Ready(tag));
@@ -198,7 +198,7 @@ impl Store {
         if !self.may_bring(tag, want.iter().map(memory_of).sum()) {
             return ReadError::Wait;
         }
-        let plan = self.plan(tag).id;
+        let plan = self.tag_state(tag).id;
         for loc in want {
             let Some(first) = loc.runs.first().map(|r| r.0) else { continue };
             let under_way = self
@@ -215,7 +215,7 @@ impl Store {
                 && !l.waiters.contains(&(tag, plan))
             {
                 l.waiters.push((tag, plan));
-                self.plan(tag).outstanding += 1;
+                self.tag_state(tag).outstanding += 1;
             }
         }
         ReadError::Wait
@@ -255,7 +255,7 @@ impl Store {
         }
         let mut wanted = false;
         for (tag, plan) in &l.waiters {
-            let Some(p) = self.plans.get_mut(*tag).filter(|p| p.id == *plan) else { continue };
+            let Some(p) = self.tags.get_mut(*tag).filter(|p| p.id == *plan) else { continue };
             wanted = true;
             p.outstanding -= 1;
             if p.outstanding == 0 && p.writing == 0 && !wake(&mut self.suspended, *tag) {

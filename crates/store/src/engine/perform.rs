@@ -95,23 +95,23 @@ impl Store {
             return;
         }
         if let Some(e) = self.failed() {
-            self.end_plan(tag);
+            self.end_tag(tag);
             self.events.push_back(Event::Durable(tag, Err(e)));
             return;
         }
-        if !self.plans.get(tag).is_some_and(|p| p.prepared) {
+        if !self.tags.get(tag).is_some_and(|p| p.prepared) {
             // The caller did not prepare the transaction: prepare it now, and refuse it if it would have to
             // wait.
             if let Err(e) = self.prepare_txn(tag, &txn, false) {
                 let e = if let ReadError::Io { errno, .. } = e { errno } else { errno::EAGAIN };
-                self.end_plan(tag);
+                self.end_tag(tag);
                 self.events.push_back(Event::Durable(tag, Err(e)));
                 return;
             }
         }
         self.counters.txns += 1;
         let changes = self.changes;
-        let taken = self.plans.get_mut(tag).map(|p| {
+        let taken = self.tags.get_mut(tag).map(|p| {
             let same = p.changes == changes;
             let log = std::mem::take(&mut p.log_bytes);
             let blocks = (std::mem::take(&mut p.pool), std::mem::take(&mut p.early));
@@ -202,7 +202,7 @@ impl Store {
         self.log.end_record(tag, payload);
         self.changes += 1;
         self.space.unreserve(left);
-        self.end_plan(tag);
+        self.end_tag(tag);
         // The transactions of one turn may dirty much memory. Other prepared transactions repeat their lookups,
         // since `changes` has moved.
         if self.meta.pages().mem() > self.cfg.meta_bytes / 16 * 17 {

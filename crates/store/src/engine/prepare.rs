@@ -189,7 +189,7 @@ impl Store {
         self.room_in_log(tag, bytes)?;
         let effect = Effect::of(&txn.ops, bytes).of_an_osd(own);
         self.room_on_device(tag, blocks, self.meta.headroom_for(page_changes(&txn.ops), bytes, needs), effect)?;
-        let p = self.plan(tag);
+        let p = self.tag_state(tag);
         let before = std::mem::replace(&mut p.log_bytes, bytes);
         self.log.promise(before, bytes);
         if counts {
@@ -200,7 +200,7 @@ impl Store {
         }
         let sure = !self.cfg.prepare_less && !needs.shared && !needs.leaves && txn.ops.iter().all(is_plain);
         let changes = self.changes;
-        let p = self.plan(tag);
+        let p = self.tag_state(tag);
         (p.prepared, p.sure, p.changes, p.packs) = (true, sure, changes, packs);
         Ok(())
     }
@@ -208,18 +208,18 @@ impl Store {
     /// Allocates the blocks that the transaction may write, so that the pages with their reference counts can
     /// be brought.
     fn take_pool(&mut self, tag: Tag, txn: &Transaction, blocks: u64) -> Result<(), ReadError> {
-        let have: u64 = self.plan(tag).pool.iter().map(|r| u64::from(r.1)).sum();
+        let have: u64 = self.tag_state(tag).pool.iter().map(|r| u64::from(r.1)).sum();
         if have < blocks {
             let mut runs = crate::space::Runs::new();
             let got = self.space.take(self.streams.small(), blocks - have, &mut runs);
-            let p = self.plan(tag);
+            let p = self.tag_state(tag);
             p.reserved = p.reserved.saturating_sub(got);
             p.pool.extend(runs);
         }
         if self.cfg.prepare_less {
             return Ok(());
         }
-        let pool = self.plan(tag).pool.clone();
+        let pool = self.tag_state(tag).pool.clone();
         self.with_meta(tag, |m| m.need_counts(&txn.ops, &pool).then_some(()))
     }
 
@@ -292,7 +292,7 @@ impl Store {
 
     /// Checks that the open frame, with this record and those already promised, fits a frame and the ring.
     fn room_in_log(&mut self, tag: Tag, bytes: usize) -> Result<(), ReadError> {
-        let own = self.plans.get(tag).map_or(0, |p| p.log_bytes);
+        let own = self.tags.get(tag).map_or(0, |p| p.log_bytes);
         if !self.log.may_promise(own, bytes) {
             self.close_frame();
         }

@@ -61,7 +61,7 @@ const MERGE_GAP: u64 = 8;
 
 /// State of a tag until its release.
 #[derive(Debug, Default)]
-pub(super) struct Plan {
+pub(super) struct TagState {
     pub(super) id: u64,
     pub(super) outstanding: u32,
     pins: Pins,
@@ -98,8 +98,8 @@ pub(super) struct Plan {
     pub(super) changes: u64,
 }
 
-impl Plan {
-    /// A plan of that number, which has read nothing.
+impl TagState {
+    /// The state of that number, which has read nothing.
     pub(super) fn new(id: u64) -> Self {
         Self { id, ..Self::default() }
     }
@@ -118,12 +118,12 @@ fn zeros(len: usize) -> Bytes {
 }
 
 impl Store {
-    pub(super) fn plan(&mut self, tag: Tag) -> &mut Plan {
-        self.plans.of(tag)
+    pub(super) fn tag_state(&mut self, tag: Tag) -> &mut TagState {
+        self.tags.of(tag)
     }
 
-    pub(super) fn end_plan(&mut self, tag: Tag) {
-        if let Some(p) = self.plans.remove(tag) {
+    pub(super) fn end_tag(&mut self, tag: Tag) {
+        if let Some(p) = self.tags.remove(tag) {
             self.space.unreserve(p.reserved + p.for_meta);
             self.log.promise(p.log_bytes, 0);
             for (first, n) in p.pool {
@@ -145,7 +145,7 @@ impl Store {
     }
 
     pub(super) fn read_done(&mut self, tag: Tag, plan: u64, first: u64, n: u32, result: Result<Bytes, Errno>) {
-        let Some(p) = self.plans.get_mut(tag).filter(|p| p.id == plan) else { return };
+        let Some(p) = self.tags.get_mut(tag).filter(|p| p.id == plan) else { return };
         let Some(pin) = p.pins.0.get_mut(&first).filter(|x| x.n == n && x.data.is_none()) else { return };
         let whole = |b: Bytes| if b.len() as u64 == u64::from(n) * BLOCK { Ok(b) } else { Err(errno::EIO) };
         pin.data = Some(result.and_then(whole));
@@ -160,7 +160,7 @@ impl Store {
         let mut at = first;
         while at < first + n {
             let k = (first + n - at).min(READ_BLOCKS_MAX) as u32;
-            let p = self.plan(tag);
+            let p = self.tag_state(tag);
             p.outstanding += 1;
             p.pins.0.insert(at, Pin { n: k, data: None, gaps });
             let plan = p.id;
@@ -177,7 +177,7 @@ impl Store {
             return Resident::Data(b);
         }
         let good = |b: &[u8]| block_crc(birth, block, ptr.version(), b) == crc;
-        if let Some(p) = self.plans.get_mut(tag) {
+        if let Some(p) = self.tags.get_mut(tag) {
             let phys = ptr.phys();
             if let Some((first, pin)) = p.pins.of(phys) {
                 match &pin.data {
@@ -216,12 +216,12 @@ impl Store {
 
     /// True if a plan reads past the cache.
     pub(super) fn reads_device(&self, tag: Tag) -> bool {
-        self.plans.get(tag).is_some_and(|p| p.from_device)
+        self.tags.get(tag).is_some_and(|p| p.from_device)
     }
 
     /// Pins a block for a plan.
     pub(super) fn pin(&mut self, tag: Tag, ptr: Ptr, data: Bytes) {
-        let p = self.plan(tag);
+        let p = self.tag_state(tag);
         let phys = ptr.phys();
         if p.pins.of(phys).is_none() {
             p.pins.0.insert(phys, Pin { n: 1, data: Some(Ok(data)), gaps: false });
@@ -232,7 +232,7 @@ impl Store {
     /// neighbours are read together: each request costs more than the blocks in between.
     pub(super) fn wait_for(&mut self, tag: Tag, mut missing: Vec<(u64, u32)>) -> ReadError {
         missing.sort_unstable();
-        let many = missing.len() >= MERGE_RUNS && self.plans.get(tag).is_none_or(|p| !p.apart);
+        let many = missing.len() >= MERGE_RUNS && self.tags.get(tag).is_none_or(|p| !p.apart);
         let mut run: Option<(u64, u64, bool)> = None;
         for (first, n) in missing {
             let end = first + u64::from(n);
@@ -256,7 +256,7 @@ impl Store {
 
     /// True if a plan has read blocks of a range.
     fn has_pins(&self, tag: Tag, first: u64, end: u64) -> bool {
-        let Some(p) = self.plans.get(tag) else { return false };
+        let Some(p) = self.tags.get(tag) else { return false };
         p.pins.of(first).is_some() || p.pins.0.range(first..end).next().is_some()
     }
 
@@ -336,7 +336,7 @@ impl Store {
         map: &[(Ptr, u32)],
     ) -> Option<Result<(Bytes, u32), ReadError>> {
         let (n, ptr) = (map.len() as u64, map.first()?.0);
-        let Some(p) = self.plans.get(tag).filter(|p| !p.pins.0.is_empty()) else {
+        let Some(p) = self.tags.get(tag).filter(|p| !p.pins.0.is_empty()) else {
             if let Some(b) = self.cached_run(tag, birth, b0, map) {
                 return Some(Ok(b));
             }
@@ -448,7 +448,7 @@ impl Store {
             return Err(self.wait_for(tag, missing));
         }
         let data = out.freeze();
-        let read = self.plans.get(tag).is_some_and(|p| !p.pins.0.is_empty() && !p.from_device);
+        let read = self.tags.get(tag).is_some_and(|p| !p.pins.0.is_empty() && !p.from_device);
         if read && map.len() as u64 > cache::READ_BLOCKS_MAX {
             self.cache.keep_read(birth, b0, map, &data);
         }

@@ -41,7 +41,7 @@ const MUCH_BLOCKS_MIN: u64 = 1 << 12;
 impl Store {
     /// Reserves space for the data and for the metadata that the transaction makes dirty.
     pub(super) fn room_on_device(&mut self, tag: Tag, blocks: u64, keep: u64, effect: Effect) -> Result<(), ReadError> {
-        let (data, for_meta) = self.plans.get(tag).map_or((0, 0), |p| {
+        let (data, for_meta) = self.tags.get(tag).map_or((0, 0), |p| {
             let early = p.early.iter().flat_map(|e| &e.runs);
             let given: u64 = p.pool.iter().chain(early).map(|r| u64::from(r.1)).sum();
             (p.reserved + given, p.for_meta)
@@ -59,7 +59,7 @@ impl Store {
         if more > 0 {
             if !self.space.reserve_leaving(more, leave) && !self.reserve_exactly(more, leave) {
                 if self.may_wait(tag, more + leave, effect) {
-                    self.plan(tag).waits_for_space += 1;
+                    self.tag_state(tag).waits_for_space += 1;
                     self.space.press();
                     return Err(self.park_since(tag, releases));
                 }
@@ -68,7 +68,7 @@ impl Store {
                 let what = format!("{data} blocks and {keep} of metadata wanted, {free} free, {} kept", kept + leave);
                 return Err(refuse(errno::ENOSPC, what));
             }
-            let p = self.plan(tag);
+            let p = self.tag_state(tag);
             p.reserved += data;
             p.for_meta += keep;
         }
@@ -109,7 +109,7 @@ impl Store {
         if spare + self.own_coming() + self.meta.alloc().for_dirty() + self.with_host() >= n {
             return true;
         }
-        let waits = self.plans.get(tag).map_or(0, |p| p.waits_for_space);
+        let waits = self.tags.get(tag).map_or(0, |p| p.waits_for_space);
         let again = waits < WAITS_MAX || matches!(effect, Effect::Own | Effect::MakesRoom);
         again && spare + self.space.coming() + self.space.for_dirty() + self.space.lent() >= n
     }
@@ -179,7 +179,7 @@ impl Store {
             self.room.releases = releases;
         }
         // Without a plan, the end of the request would go unnoticed.
-        self.plan(tag);
+        self.tag_state(tag);
         if !self.room.waits(tag) {
             self.room.waiting.push(tag);
         }

@@ -116,7 +116,7 @@ impl Store {
             return Ok(());
         }
         // Without a plan, the end of the wait would go unnoticed.
-        self.plan(tag);
+        self.tag_state(tag);
         if let Some(s) = &mut self.suspended
             && !s.waiting.contains(&tag)
         {
@@ -131,7 +131,7 @@ impl Store {
         self.events.extend(s.waiting.into_iter().map(Event::Ready));
         let tags: Vec<Tag> = std::iter::once(s.job.tag).chain(s.queue.into_iter().map(|q| q.0)).collect();
         for t in &tags {
-            self.end_plan(*t);
+            self.end_tag(*t);
         }
         tags
     }

@@ -244,7 +244,7 @@ mod tests {
         let (mut dev, mut s) = fresh(BYTES, 1, &Config::default());
         let t = Transaction { ops: vec![Op::MakeCollection { cid: Cid::Meta, bits: 0 }] };
         s.prepare(Tag(1), &t).unwrap();
-        let p = s.plan(Tag(1));
+        let p = s.tag_state(Tag(1));
         let before = std::mem::replace(&mut p.log_bytes, 5);
         s.log.promise(before, 5);
         s.submit(Tag(1), t);
