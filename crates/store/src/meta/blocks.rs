@@ -9,6 +9,7 @@ use super::tree::{Exact, NONE};
 use crate::layout::BLOCK;
 use crate::space::Runs;
 use base::planted::{Bug, acts};
+use base::unreached;
 
 /// An inline map has no block from this number on.
 pub(crate) const INLINE_BLOCKS: u64 = 32;
@@ -228,7 +229,7 @@ impl Meta {
                     }
                     old
                 } else {
-                    let Some(o) = self.objects.get_mut(id as usize) else { return };
+                    let Some(o) = self.objects.get_mut(id as usize) else { return unreached("the object is there") };
                     o.inline.set(block, ptr, crc)
                 };
                 if old.is_hole() {

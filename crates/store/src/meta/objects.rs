@@ -13,7 +13,7 @@ use super::scan::Span;
 use super::tree::{NONE, Seek};
 use crate::codec::{Get, Malformed};
 use crate::key::{ObjectName, Oid};
-use base::{prefetch, prefetch_all};
+use base::{prefetch, prefetch_all, unreached};
 use std::cmp::Ordering;
 use std::ops::RangeInclusive;
 
@@ -248,7 +248,7 @@ impl Meta {
         });
         let at = half.unwrap_or(0).clamp(1, ids.len() - 1);
         self.touch(page);
-        let Some(ids) = self.ids_mut(page) else { return };
+        let Some(ids) = self.ids_mut(page) else { return unreached("the page has objects") };
         let upper = ids.split_off(at);
         let left = ids.last().map_or(0, |e| e.0);
         let Some(first) = upper.first().and_then(|e| self.objects.get(e.1 as usize)) else { return };

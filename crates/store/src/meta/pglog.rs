@@ -9,7 +9,7 @@ use super::key::{self, Key};
 use super::page::Body;
 use super::scan::{Leaves, Span};
 use super::tree::Seek;
-use base::Eversion;
+use base::{Eversion, unreached};
 use bytes::Bytes;
 
 /// Most entries of a leaf that grows by appends.
@@ -191,7 +191,7 @@ impl Meta {
         let Some(c) = self.colls.get(coll as usize) else { return };
         let (num, shard, page) = (c.num, c.shard, c.page);
         self.drop_covered(shard, &span(num, None, Some(behind(to))), None);
-        let Some(c) = self.colls.get(coll as usize) else { return };
+        let Some(c) = self.colls.get(coll as usize) else { return unreached("a trim removes no collection") };
         if c.trimmed.is_none_or(|t| t < to) {
             self.touch(page);
             if let Some(c) = self.colls.get_mut(coll as usize) {

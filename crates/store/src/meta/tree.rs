@@ -19,6 +19,7 @@ use super::key::{Key, Sep};
 use super::page::Body;
 use super::seps::Seps;
 use crate::superblock::BlobPtr;
+use base::unreached;
 
 /// Slot number that stands for no page.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -281,7 +282,7 @@ impl Meta {
         if len <= self.kids_max {
             return;
         }
-        let Some(p) = self.pages.get(id as usize) else { return };
+        let Some(p) = self.pages.get(id as usize) else { return unreached("the page is in memory") };
         let (mut parent, shard, level) = (p.parent, p.shard, p.level);
         if level > 1 && self.pending(id) || parent != NONE && self.pending(parent) {
             return;
@@ -296,7 +297,7 @@ impl Meta {
         let last = self.inner(parent).is_some_and(|n| n.kids.len() == index + 1);
         let at = if last { len * 7 / 8 } else { len / 2 };
         let begins = self.inner(id).and_then(|n| n.seps.get(0));
-        let Some(n) = self.inner_mut(id) else { return };
+        let Some(n) = self.inner_mut(id) else { return unreached("the page is in memory") };
         let kids = n.kids.split_off(at);
         let delta = kids.iter().map(|k| k.delta.len()).sum();
         n.delta -= delta;
@@ -455,7 +456,7 @@ impl Meta {
         while self.pages.mem() > aim {
             // The write of the page may be in flight.
             let Some(id) = self.pages.next_to_leave(self.writeback.written_upto(), &mut looks) else { return };
-            let Some(p) = self.pages.get(id as usize) else { return };
+            let Some(p) = self.pages.get(id as usize) else { return unreached("the page is in memory") };
             let (parent, shard) = (p.parent, p.shard);
             if parent == NONE {
                 let loc = p.loc.clone();
