@@ -39,7 +39,7 @@ type Key = (AuthName, IpAddr, String);
 #[derive(Debug, Default)]
 pub(in crate::core) struct Audit {
     refusals: Refusals,
-    pub(in crate::core) reads: Reads,
+    reads: Reads,
 }
 
 /// The refusals of the current window.
@@ -53,19 +53,25 @@ struct Refusals {
     unlisted: u64,
 }
 
-/// Lines about commands that only read, for clients that follow the log at debug level. They are sent together, because each message takes a number of the log, and
-/// the numbers of lines that are not stored must stay below one a second.
+/// Lines about commands that only read, for clients that follow the log at debug level. They are sent together, because
+/// each message takes a number of the log, and the numbers of lines that are not stored must stay below one a second.
 #[derive(Debug, Default)]
-pub(in crate::core) struct Reads {
+struct Reads {
     /// True if a client follows the log at debug level.
-    pub(in crate::core) are_followed: bool,
+    are_followed: bool,
     lines: Vec<LogEntry>,
 }
 
-impl Reads {
-    /// Takes the lines, which are to be sent now.
-    pub(in crate::core) fn take(&mut self) -> Vec<LogEntry> {
-        std::mem::take(&mut self.lines)
+impl Audit {
+    /// Takes the lines about commands that only read, which are to be sent now. `followed`: a client still follows them.
+    pub(in crate::core) fn take_reads(&mut self, followed: bool) -> Vec<LogEntry> {
+        self.reads.are_followed = followed;
+        std::mem::take(&mut self.reads.lines)
+    }
+
+    /// A client follows the log at debug level.
+    pub(in crate::core) fn follow_reads(&mut self) {
+        self.reads.are_followed = true;
     }
 }
 

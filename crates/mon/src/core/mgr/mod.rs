@@ -247,12 +247,11 @@ impl MonCore {
     /// Sends the line on PGs and space that Ceph's manager logs every two seconds, and those about commands that only
     /// read. Subscribers of the log at that level get them; they are not stored.
     pub(super) fn tick_pgmap_line(&mut self) {
-        let reads = self.audit.reads.take();
-        self.audit.reads.are_followed = self.sessions.values().any(|s| s.sub("log-debug").is_some());
-        if !self.audit.reads.are_followed {
+        let followed = self.sessions.values().any(|s| s.sub("log-debug").is_some());
+        let mut lines = self.audit.take_reads(followed);
+        if !followed {
             return;
         }
-        let mut lines = reads;
         if !self.state.options.external_mgr {
             lines.push(self.pgmap_line());
         }

@@ -418,7 +418,9 @@ impl MonCore {
             return unreached("the topic of the log has names with a level");
         };
         let Some(sub) = self.sessions.get(&c).and_then(|s| s.sub(what)) else { return };
-        self.audit.reads.are_followed |= level.0 == Prio::DEBUG.0;
+        if level.0 == Prio::DEBUG.0 {
+            self.audit.follow_reads();
+        }
         let next = self.state.log.next;
         let lines: Vec<LogEntry> = if sub.next == 0 {
             self.state.log.last(1, level, "*").into_iter().cloned().collect()
