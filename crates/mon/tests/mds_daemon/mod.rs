@@ -1,5 +1,7 @@
 //! A metadata daemon that the test plays, and a cluster with a file system.
 
+#![allow(dead_code)] // Each test binary uses its part.
+
 use base::addr::AddrKind;
 use base::{AddrVec, EntityAddr, EntityKind, EntityName, Epoch};
 use cluster::osdmap::AddrKey;

@@ -20,7 +20,7 @@
 //! | `osd_op_messages` | `MOSDOp` and `MOSDOpReply`: the messages that carry operations (`osd_op`) and their results |
 //! | `osd_peering` | peering messages between OSDs: notify, query, info, leases |
 //! | `osd_ping` | `MOSDPing`: heartbeats between OSDs |
-//! | `peer` | messages between the shards of a PG on different OSDs |
+//! | `peer` | messages between the copies of a PG on different OSDs |
 //! | `registry` | table of all message types: names for logs, and decoding by type number for tools and tests |
 //! | `relay` | messages between the leading monitor and the others |
 //! | `watch_notify` | watch and notify events that an OSD sends to clients |

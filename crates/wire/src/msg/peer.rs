@@ -1,4 +1,4 @@
-//! Messages between the shards of a PG on different OSDs. Belemnite's own format, since all OSDs of a pool run
+//! Messages between the copies of a PG on different OSDs. Belemnite's own format, since all OSDs of a pool run
 //! Belemnite.
 //!
 //! This is only the envelope, by which an OSD routes the message; the PG machine decodes the body. Bulk data is in the
