@@ -4,9 +4,9 @@
 //! into directly, laid out so that its data segment is page-aligned.
 //!
 //! Invariant: nothing is allocated for a long body before it was granted; the memory of an incomplete one is at most
+//! [`FIRST_BUFFER_BYTES`] or twice what has arrived.
 //!
 //! Tests: `crates/hostile/tests/do_half_frames_take_little_memory.rs`.
-//! [`FIRST_BUFFER_BYTES`] or twice what has arrived.
 
 use crate::policy::{DIRECT_BYTES_MIN, FIRST_BUFFER_BYTES};
 use crate::pool::{BufPool, PoolBuf};

@@ -54,10 +54,9 @@ pub use types::{
     CloseReason, ConnEvent, ConnId, EndpointConfig, Handler, Limits, NetStats, OsRandom, PeerInfo, SendError, Target,
 };
 
-use crate::conn::Conn;
+use crate::conn::{Conn, ReadBuf};
 use crate::descriptors::Accepted;
 use base::{AddrVec, EntityAddr};
-use bytes::BytesMut;
 use msgr::{BufPool, Config, Identity, Protocol};
 use reactor::{Turn, TurnHook, clock};
 use slab::Slab;
@@ -97,7 +96,7 @@ pub(crate) struct Inner {
     conns: RefCell<Slab<Rc<Conn>>>,
     /// Generation of the next connection; it distinguishes successive connections in one slot.
     generation: Cell<u32>,
-    scratch: RefCell<BytesMut>,
+    read_buf: RefCell<ReadBuf>,
     dirty: RefCell<Vec<Rc<Conn>>>,
     hook: RefCell<Option<TurnHook>>,
     sweeping: Cell<bool>,
@@ -241,7 +240,7 @@ impl Net {
         let inner = Rc::new(Inner {
             conns: RefCell::default(),
             generation: Cell::new(0),
-            scratch: RefCell::default(),
+            read_buf: RefCell::default(),
             dirty: RefCell::default(),
             hook: RefCell::default(),
             sweeping: Cell::new(false),

@@ -58,6 +58,7 @@ fn check(inner: &Rc<Inner>, c: &Rc<Conn>) {
         }
         return;
     }
+    c.hear_slow_sender(silent);
     if c.frame_stalls(inner, now.mono) {
         tracing::warn!(conn = %c.id(), peer = %c.describe(), "a frame does not arrive and others wait for its bytes; closing");
         return c.fail(inner, CloseReason::FrameStalled);

@@ -1,8 +1,9 @@
-//! The process's limit of open descriptors, and the queue of connections before a listening socket.
+//! The process's limit of open descriptors, the queue of connections before a listening socket, and the bytes that wake
+//! a socket's reader.
 
 use std::io;
 use std::net::TcpListener;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 /// Raises the soft limit of open descriptors to the hard one, and returns the limit in force; `None` if the system does
 /// not tell.
@@ -28,6 +29,24 @@ pub fn set_backlog(listener: &TcpListener, connections: u16) -> io::Result<()> {
     } else {
         Err(io::Error::last_os_error())
     }
+}
+
+/// Sets how many bytes must have arrived before the reader of a TCP socket is woken. The end of the stream and errors
+/// wake in any case, and so does a full receive buffer. Error: the system refuses.
+pub fn set_receive_low_water(socket: &impl AsFd, bytes: usize) -> io::Result<()> {
+    let mark = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+    let fd = socket.as_fd();
+    // SAFETY: the descriptor is borrowed for the whole call, which reads one `c_int`.
+    let r = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVLOWAT,
+            (&raw const mark).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 #[cfg(test)]

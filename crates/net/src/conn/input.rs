@@ -1,5 +1,6 @@
 //! Reading from the socket: one poll of its task reads, parses and calls the handler.
 
+use super::low_water::PATIENCE;
 use super::{Conn, MESSAGES_PER_POLL, Step};
 use crate::types::{CloseReason, ConnEvent};
 use crate::{Inner, add};
@@ -9,11 +10,9 @@ use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 
-/// Size of the shared read buffer. The buffer is replaced when less than [`READ_MIN`] of it is free.
-const READ_BUF: usize = 256 * 1024;
-const READ_MIN: usize = 32 * 1024;
 /// Most reads in one poll of a task, so that other tasks get their turn.
 const READS_PER_POLL: usize = 8;
 /// Most unparsed bytes that are copied out of the shared buffer instead of pinning it.
@@ -81,27 +80,29 @@ impl Conn {
         let Some(stream) = &mut *stream else { return Poll::Pending };
         let mut machine = self.machine.borrow_mut();
         if let Some(t) = machine.target() {
+            let room = t.len();
             let mut rb = ReadBuf::new(t);
-            return match Pin::new(stream).poll_read(cx, &mut rb) {
+            return match Pin::new(&mut *stream).poll_read(cx, &mut rb) {
                 Poll::Ready(Ok(())) => {
                     let n = rb.filled().len();
                     machine.received(n);
+                    if n < room {
+                        self.low_water.emptied(stream, n, room - n);
+                    }
                     Poll::Ready(Ok(n))
                 }
                 Poll::Ready(Err(e)) => Poll::Ready(Err(e)),
                 Poll::Pending => Poll::Pending,
             };
         }
-        let mut scratch = inner.scratch.borrow_mut();
-        scratch.clear();
+        self.low_water.remove(stream);
+        let mut bufs = inner.read_buf.borrow_mut();
         let pending = machine.pending();
-        if scratch.capacity() < pending + READ_MIN {
-            scratch.reserve(pending + READ_BUF);
-        }
+        let scratch = bufs.with_room(pending);
         if pending > 0 {
             scratch.extend_from_slice(&machine.take_pending());
         }
-        let r = pin!(stream.read_buf(&mut *scratch)).poll(cx);
+        let r = pin!(stream.read_buf(scratch)).poll(cx);
         let len = scratch.len();
         if len > 0 {
             let b = scratch.split();
@@ -110,6 +111,15 @@ impl Conn {
             machine.feed(if keep { bytes::Bytes::copy_from_slice(&b) } else { b.freeze() });
         }
         r
+    }
+
+    /// Lets the next byte wake the task if the socket has brought none for a while.
+    pub(crate) fn hear_slow_sender(&self, silent: Duration) {
+        if silent >= PATIENCE
+            && let Some(s) = &*self.stream.borrow()
+        {
+            self.low_water.remove(s);
+        }
     }
 
     /// Parses input and hands out events until the input is used up, the handler is full, or `messages` of them are

@@ -8,12 +8,16 @@
 //! | --- | --- |
 //! | `budget` | bytes that a connection holds: unconsumed messages, unsent output, an incomplete frame |
 //! | `input` | reading from the socket: one poll of its task reads, parses and calls the handler |
+//! | `low_water` | bytes of a large frame that must have arrived before the task is woken |
 //! | `output` | writing to the socket, at the end of a turn, and peers that do not take what is written |
+//! | `read_buf` | the buffer into which the sockets of a reactor are read |
 //! | `session` | sessions: peers that sign in, and sessions that go on over another socket |
 
 mod budget;
 mod input;
+mod low_water;
 mod output;
+mod read_buf;
 mod session;
 
 use crate::descriptors::Accepted;
@@ -22,10 +26,12 @@ use crate::types::{CloseReason, ConnEvent, ConnId, PeerInfo, SendError, Target};
 use crate::{EndpointInner, Inner, Limits, add};
 use base::{Mono, Now};
 use budget::Budget;
+use low_water::LowWater;
 use msgr::session::session_key;
 use msgr::{Connection, Error, Machine};
 use output::Output;
 use reactor::clock;
+pub(crate) use read_buf::ReadBuf;
 use session::Signing;
 use std::cell::{Cell, Ref, RefCell};
 use std::future::poll_fn;
@@ -48,6 +54,7 @@ pub(crate) struct Conn {
     ep: Rc<EndpointInner>,
     machine: RefCell<Machine>,
     stream: RefCell<Option<TcpStream>>,
+    low_water: LowWater,
     /// Number of the current socket. The task of an earlier socket ends.
     epoch: Cell<u32>,
     waker: RefCell<Option<Waker>>,
@@ -79,6 +86,7 @@ impl Conn {
             ep: ep.clone(),
             machine: RefCell::new(machine),
             stream: RefCell::new(None),
+            low_water: LowWater::default(),
             epoch: Cell::new(0),
             waker: RefCell::new(None),
             dirty: Cell::new(false),
@@ -234,6 +242,7 @@ impl Conn {
         self.wake();
         *self.waker.borrow_mut() = None;
         *self.stream.borrow_mut() = stream;
+        self.low_water.forget();
         let epoch = self.epoch.get().wrapping_add(1);
         self.epoch.set(epoch);
         let (me, net) = (self.clone(), Rc::downgrade(inner));
