@@ -187,3 +187,34 @@ fn a_read_that_is_overtaken_by_a_write_is_repeated() {
     assert_eq!(s.read(tag, cid(), &oid(1), 0, BLOCK).unwrap(), vec![2; BLOCK as usize]);
     s.release(tag);
 }
+
+#[test]
+fn an_object_in_scattered_pieces_comes_from_memory_too() {
+    let (mut dev, mut s) = fresh(64 << 10, 16 << 20);
+    let mut rng = Rng::new(5);
+    let mut data = bytes(&mut rng, OBJECT);
+    change(&mut s, &mut dev, write(1, 0, data.clone()));
+    // Every block of it is overwritten, in another order, beside writes of another object.
+    let mut blocks: Vec<u64> = (0..OBJECT / BLOCK).collect();
+    blocks.sort_by_cached_key(|_| rng.below(u64::MAX));
+    for b in blocks {
+        let block = bytes(&mut rng, BLOCK);
+        data[(b * BLOCK) as usize..((b + 1) * BLOCK) as usize].copy_from_slice(&block);
+        change(&mut s, &mut dev, write(1, b * BLOCK, block));
+        change(&mut s, &mut dev, write(2, b * BLOCK, bytes(&mut rng, BLOCK)));
+    }
+    let reads = |s: &mut Store, dev: &mut SimDisk, data: &[u8], off: u64, len: u64| {
+        let before = s.counters().reads;
+        assert_eq!(read(s, dev, 1, off, len).unwrap(), data[off as usize..(off + len) as usize]);
+        s.counters().reads - before
+    };
+    assert!(reads(&mut s, &mut dev, &data, 0, OBJECT) > 0);
+    assert_eq!(reads(&mut s, &mut dev, &data, 0, OBJECT), 0);
+    assert_eq!(reads(&mut s, &mut dev, &data, 100 * BLOCK + 5, 50 * BLOCK), 0);
+    // One block changes: it is all that is read, and then nothing.
+    let block = bytes(&mut rng, BLOCK);
+    data[(7 * BLOCK) as usize..(8 * BLOCK) as usize].copy_from_slice(&block);
+    change(&mut s, &mut dev, write(1, 7 * BLOCK, block));
+    assert!(reads(&mut s, &mut dev, &data, 0, OBJECT) <= 1);
+    assert_eq!(reads(&mut s, &mut dev, &data, 0, OBJECT), 0);
+}

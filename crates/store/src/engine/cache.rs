@@ -1,14 +1,14 @@
 //! Data in memory, for sub-block writes and repeated reads. The budget is hard.
 //!
 //! Single blocks are copies, keyed by place and version. Users verify the checksum, so a stale entry is a miss, never
-//! wrong data. Longer reads leave their buffers here, as runs of verified blocks.
+//! wrong data. Longer reads leave their buffers here, as runs of verified blocks, wherever these lie.
 //!
 //! The entry that leaves first is the oldest that was not used since it came, or since it was passed over (FIFO with a second
 //! chance). While the cache is full, data that was read gets in only when it is read a second time, so that scans and
 //! large working sets neither displace what is used nor pay for copies. Blocks and runs displace each other down to a
 //! quarter of the budget.
 
-use super::runs::{Runs, charge, side_by_side};
+use super::runs::{Runs, charge, without_holes};
 use crate::layout::BLOCK_LEN;
 use crate::meta::map::Ptr;
 use bytes::Bytes;
@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 
 /// Longest read, in blocks, of which single blocks are kept.
 pub(crate) const READ_BLOCKS_MAX: u64 = 16;
-/// Fewest neighbouring blocks of a longer read that are kept.
+/// Fewest neighbouring blocks of a longer read with holes that are kept.
 const RUN_MIN: usize = 4;
 /// Part of the budget that blocks keep from runs, and runs from blocks. No run is larger.
 const LEAST_SHARE: usize = 4;
@@ -109,7 +109,7 @@ impl BlockCache {
         Some(e.data.clone())
     }
 
-    /// Verified data of blocks of an object that lie side by side, from `block` on.
+    /// Verified data of neighbouring blocks of an object, from `block` on.
     pub(crate) fn run(&mut self, birth: u64, block: u64, map: &[(Ptr, u32)]) -> Option<Bytes> {
         self.runs.get(birth, block, map)
     }
@@ -132,21 +132,39 @@ impl BlockCache {
     /// Keeps what a long read has brought, if it is worth it. `map`: the verified blocks from `block` on, whose data
     /// `data` is; holes are zeros.
     pub(crate) fn keep_read(&mut self, birth: u64, block: u64, map: &[(Ptr, u32)], data: &Bytes) {
-        let parts = side_by_side(map).filter(|(_, n)| *n >= RUN_MIN);
-        for (at, n) in parts {
+        if let Some(others) = self.runs.lacks_few(birth, block, map) {
+            return others.into_iter().for_each(|i| self.keep_block(map, data, i));
+        }
+        let holes = map.iter().filter(|(p, _)| p.is_hole()).count();
+        if holes * 2 < map.len() {
+            return self.keep_run(birth, block, map, data.clone(), charge(map.len()));
+        }
+        // The buffer is mostly zeros: the cache does not hold it.
+        for (at, n) in without_holes(map).filter(|(_, n)| *n >= RUN_MIN) {
             let Some(part) = map.get(at..at + n) else { break };
-            // The buffer of a read in one run is charged whole. Parts of another one come and leave together.
-            let charged = if n == map.len() { charge(n) } else { n };
-            if charged <= self.max / LEAST_SHARE && self.wants(part[0].0) {
-                self.make_room(charged, true);
-                self.runs.put(
-                    birth,
-                    block + at as u64,
-                    part,
-                    data.slice(at * BLOCK_LEN..(at + n) * BLOCK_LEN),
-                    charged,
-                );
-            }
+            let data = Bytes::copy_from_slice(&data[at * BLOCK_LEN..(at + n) * BLOCK_LEN]);
+            self.keep_run(birth, block + at as u64, part, data, n);
+        }
+    }
+
+    fn keep_run(&mut self, birth: u64, block: u64, map: &[(Ptr, u32)], data: Bytes, charged: usize) {
+        let first = map.iter().find(|(p, _)| !p.is_hole());
+        if let Some((ptr, _)) = first
+            && charged <= self.max / LEAST_SHARE
+            && self.wants(*ptr)
+        {
+            self.make_room(charged, true);
+            self.runs.put(birth, block, map, data, charged);
+        }
+    }
+
+    /// Keeps one block of a read, if it is worth it.
+    pub(crate) fn keep_block(&mut self, map: &[(Ptr, u32)], data: &[u8], i: usize) {
+        if let (Some((ptr, _)), Some(block)) = (map.get(i), data.chunks_exact(BLOCK_LEN).nth(i))
+            && !ptr.is_hole()
+            && self.wants(*ptr)
+        {
+            self.put(*ptr, block);
         }
     }
 
@@ -251,9 +269,39 @@ mod tests {
         map.extend(run(400, 5));
         let data: Vec<u8> = (0..30 * BLOCK_LEN).map(|i| (i / BLOCK_LEN) as u8).collect();
         c.keep_read(1, 0, &map, &Bytes::from(data));
-        assert_eq!(c.used(), 25);
+        // One run, in a buffer for 32 blocks.
+        assert_eq!(c.used(), 32);
         let found = |c: &mut BlockCache, at: usize| c.run(1, at as u64, &map[at..=at]).map(|b| b[0]);
-        assert_eq!((found(&mut c, 3), found(&mut c, 22), found(&mut c, 26)), (Some(3), None, Some(26)));
+        assert_eq!((found(&mut c, 3), found(&mut c, 23), found(&mut c, 26)), (Some(3), Some(23), Some(26)));
+        assert_eq!(c.run(1, 0, &map).unwrap().len(), 30 * BLOCK_LEN);
+    }
+
+    /// Few blocks among many holes: those with neighbours are kept, as copies.
+    #[test]
+    fn a_read_of_holes_keeps_its_blocks_only() {
+        let mut c = BlockCache::new(256 * BLOCK_LEN);
+        let mut map = vec![(Ptr::HOLE, 0); 40];
+        map[10..15].copy_from_slice(&run(100, 5));
+        map[20..23].copy_from_slice(&run(200, 3));
+        c.keep_read(1, 0, &map, &Bytes::from(vec![4; 40 * BLOCK_LEN]));
+        assert_eq!(c.used(), 5);
+        assert!(c.run(1, 10, &map[10..15]).is_some() && c.run(1, 20, &map[20..23]).is_none());
+    }
+
+    /// A block of a long run is overwritten, and read in a short range: the run stays, and the block is beside it.
+    #[test]
+    fn a_changed_block_does_not_displace_the_run() {
+        let mut c = BlockCache::new(256 * BLOCK_LEN);
+        let mut map = run(100, 40);
+        c.keep_read(1, 0, &map, &Bytes::from(vec![4; 40 * BLOCK_LEN]));
+        map[20] = (Ptr::new(900, 2), 7);
+        c.keep_read(1, 10, &map[10..30], &Bytes::from(vec![4; 20 * BLOCK_LEN]));
+        assert_eq!(c.used(), 64 + 1);
+        assert!(c.get(Ptr::new(900, 2)).is_some() && c.run(1, 21, &map[21..]).is_some());
+        // The whole range is read: its new run takes the place of the old one.
+        c.keep_read(1, 0, &map, &Bytes::from(vec![4; 40 * BLOCK_LEN]));
+        assert_eq!(c.used(), 64 + 1);
+        assert!(c.run(1, 0, &map).is_some());
     }
 
     /// A hundred thousand blocks, all of them in use: one leaves after a bounded number of looks.
@@ -273,7 +321,7 @@ mod tests {
         let mut c = BlockCache::new(40_960 * BLOCK_LEN);
         (0..20_000).for_each(|i| put(&mut c, i));
         for i in 0..32 {
-            c.runs.put(1, 0, &run(100_000 + i * 512, 512), Bytes::from_static(&[0; 512 * BLOCK_LEN]), 512);
+            c.runs.put(1, i * 512, &run(100_000 + i * 512, 512), Bytes::from_static(&[0; 512 * BLOCK_LEN]), 512);
         }
         c.set_max(64 * BLOCK_LEN);
         let mut steps = 0;

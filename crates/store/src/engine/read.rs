@@ -20,6 +20,7 @@ use base::device::IoKind;
 use base::errno::{self, Errno};
 use bytes::{Bytes, BytesMut};
 use smallvec::SmallVec;
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
 /// Largest read request.
@@ -111,6 +112,19 @@ pub(super) enum Resident {
     /// Not in memory; true if a read is under way.
     Missing(bool),
     Bad(Errno, &'static str),
+}
+
+/// Checksum of the data of whole blocks from `b0` on, from those in the map.
+fn sum_of(birth: u64, b0: u64, map: &[(Ptr, u32)]) -> u32 {
+    let hole = OnceCell::new();
+    (b0..).zip(map).fold(SEED, |sum, (b, (ptr, crc))| {
+        if ptr.is_hole() {
+            let zeros = *hole.get_or_init(|| crc32c(SEED, &ZEROS[..BLOCK_LEN]));
+            append(sum, SEED, zeros, BLOCK_LEN)
+        } else {
+            append(sum, block_seed(birth, b, ptr.version()), *crc, BLOCK_LEN)
+        }
+    })
 }
 
 fn zeros(len: usize) -> Bytes {
@@ -322,7 +336,14 @@ impl Store {
                 None => {}
             }
         }
-        self.read_pieces(tag, id, birth, off, end, &map).map(|b| (b, None))
+        if n > cache::READ_BLOCKS_MAX
+            && let Some((data, sum)) = self.cached_run(tag, birth, b0, &map)
+        {
+            let (from, to) = ((off - b0 * BLOCK) as usize, (end - b0 * BLOCK) as usize);
+            let sum = (to - from == data.len()).then_some(sum);
+            return Ok((data.slice(from..to), sum));
+        }
+        self.read_pieces(tag, id, birth, off, end, &map)
     }
 
     /// Fast path: one run of blocks, with its checksum, read for this plan or to be read now. `None` leaves the read to
@@ -375,10 +396,7 @@ impl Store {
         self.cached_blocks(birth, b0, map).or_else(|| {
             let data = self.cache.run(birth, b0, map)?;
             self.counters.cached_blocks += map.len() as u64;
-            let sum = (b0..)
-                .zip(map)
-                .fold(SEED, |sum, (b, (ptr, crc))| append(sum, block_seed(birth, b, ptr.version()), *crc, BLOCK_LEN));
-            Some((data, sum))
+            Some((data, sum_of(birth, b0, map)))
         })
     }
 
@@ -401,11 +419,7 @@ impl Store {
 
     /// Adds blocks that were read and verified to the cache, if it wants them.
     pub(super) fn keep(&mut self, map: &[(Ptr, u32)], data: &[u8]) {
-        for ((ptr, _), block) in map.iter().zip(data.chunks_exact(BLOCK_LEN)) {
-            if self.cache.wants(*ptr) {
-                self.cache.put(*ptr, block);
-            }
-        }
+        (0..map.len()).for_each(|i| self.cache.keep_block(map, data, i));
     }
 
     /// General path: any mixture of holes, data in flight and data on the device.
@@ -417,7 +431,7 @@ impl Store {
         off: u64,
         end: u64,
         map: &[(Ptr, u32)],
-    ) -> Result<Bytes, ReadError> {
+    ) -> Result<(Bytes, Option<u32>), ReadError> {
         let b0 = off / BLOCK;
         let mut missing: Vec<(u64, u32)> = Vec::new();
         let mut under_way = false;
@@ -428,7 +442,7 @@ impl Store {
                 continue;
             }
             if ptr.is_packed() {
-                return self.read_packed(tag, id, birth, off, end);
+                return self.read_packed(tag, id, birth, off, end).map(|data| (data, None));
             }
             match self.resident(tag, birth, b, ptr, crc) {
                 Resident::Data(d) => {
@@ -453,6 +467,9 @@ impl Store {
             self.cache.keep_read(birth, b0, map, &data);
         }
         let from = (off - b0 * BLOCK) as usize;
-        Ok(data.slice(from..from + (end - off) as usize))
+        let part = data.slice(from..from + (end - off) as usize);
+        let sum =
+            (part.len() == data.len() && map.len() as u64 > cache::READ_BLOCKS_MAX).then(|| sum_of(birth, b0, map));
+        Ok((part, sum))
     }
 }
