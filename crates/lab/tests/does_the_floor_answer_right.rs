@@ -139,7 +139,7 @@ async fn start(net: &Net, dir: &Path, n: usize) -> Floor {
             fsid: Uuid([7; 16]),
             uuid: Uuid([id as u8; 16]),
             file: dir.join(format!("{id}")),
-            size: (64 << 20) + 6 * OBJECT as u64,
+            size: 12 * OBJECT as u64,
         };
         std::thread::spawn(move || panic!("server {id}: {}", floor::run(o).unwrap_err()));
     }

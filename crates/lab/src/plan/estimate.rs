@@ -14,6 +14,8 @@ const POOL: f64 = 4.0;
 const CELL: f64 = 2.0;
 /// Prefill rate in bytes per second, over all copies.
 const PREFILL: f64 = 150e6;
+/// Rate in bytes per second at which OSDs' files are written in full.
+const WRITTEN: f64 = 1e9;
 /// Highest rate of large writes in bytes per second, for each copy.
 const WRITES: f64 = 500e6;
 /// Size in bytes from which an operation counts as large.
@@ -91,8 +93,10 @@ pub fn estimate(cells: &[Cell]) -> Estimate {
     let mut served = false;
     for c in cells {
         let cluster = (c.round, &c.cluster);
+        let limit = osds(c) * c.cluster.bytes("osd_size");
+        let full = c.cluster.is("written");
         if clusters.insert(cluster) {
-            secs += CLUSTER;
+            secs += CLUSTER + if full { limit as f64 / WRITTEN } else { 0.0 };
             stored = 0;
         }
         if pools.insert((cluster, &c.pool)) {
@@ -108,7 +112,6 @@ pub fn estimate(cells: &[Cell]) -> Estimate {
             secs += set as f64 / PREFILL;
             stored = stored.max(set);
         }
-        let limit = osds(c) * c.cluster.bytes("osd_size");
         // Stores write overwritten data to new places: their files grow by the bytes written, up to the store's size.
         let written = if matches!(c.load.text("job"), "read" | "randread" | "seq" | "rand" | "omapget") {
             0
@@ -117,7 +120,8 @@ pub fn estimate(cells: &[Cell]) -> Estimate {
         } else {
             set
         };
-        space = space.max((osds(c) * EMPTY + stored + set / 2 + written).min(limit));
+        let needed = if full { limit } else { osds(c) * EMPTY + stored + set / 2 + written };
+        space = space.max(needed.min(limit));
         secs += CELL
             + if c.load.text("tool") == "build" {
                 c.load.int("clients") as f64 * BUILD

@@ -102,6 +102,13 @@ pub const KEYS: &[Key] = &[
         "OSDs that share a device; a block device needs a partition for each",
     ),
     key("cluster", "osd_size", Kind::Size, "8G", "size of an OSD's file"),
+    key(
+        "cluster",
+        "written",
+        Kind::Bool,
+        "false",
+        "OSDs' files are written once in full before the OSDs start, so that no file system allocates blocks under load",
+    ),
     key("cluster", "nodes", Kind::Int(0), "0", "network namespaces as hosts, each with its devices; 0: none"),
     key(
         "cluster",

@@ -372,12 +372,23 @@ fn check(src: &Source<'_>, plan: Plan) -> Result<Plan> {
                 return src.error(0, "cluster: with hosts the system is belemnite, or ceph as the hosts have it");
             }
         }
-        if paths > 0 && c.cluster.text("system").starts_with("existing:") {
-            return src.error(0, "cluster: an existing cluster takes no device_paths");
-        }
+        check_files(src, &c, paths)?;
         check_floor(src, &plan, &c)?;
     }
     Ok(plan)
+}
+
+/// Checks what a cell asks of the OSDs' files, or of as many devices as there are `paths`.
+fn check_files(src: &Source<'_>, c: &super::Cell, paths: u64) -> Result<()> {
+    let existing = c.cluster.text("system").starts_with("existing:");
+    if paths > 0 && existing {
+        return src.error(0, "cluster: an existing cluster takes no device_paths");
+    }
+    let elsewhere = existing || paths > 0 || keys::hosts(&c.cluster).next().is_some();
+    if c.cluster.is("written") && elsewhere {
+        return src.error(0, "cluster: written is for files that the run makes on this machine");
+    }
+    Ok(())
 }
 
 /// Checks that the floor can do what a cell asks for.

@@ -2,23 +2,26 @@
 //! cluster of the laboratory, so that a table shows how much of an OSD's cost is more than frames and disk.
 //!
 //! The server does what no OSD can leave out: it receives and sends msgr2 frames with checksums, decodes `MOSDOp`, reads
-//! the device, makes writes durable in commits as our store does (data blocks, a block that lists them, a flush), and
+//! the device, makes writes durable in commits (a block that lists the data, the data side by side behind it, a flush), and
 //! with several servers sends each write to all others and waits for their acknowledgement. It has no maps, PGs, logs of
-//! PGs, object infos, caches, or checksums on the device. An object has a fixed place, and writes overwrite it.
+//! PGs, object infos, caches, or checksums on the device, and knows only in memory where the pages of an object lie.
 //!
 //! Clients find the servers by a monitor, at which each server boots as an OSD. So the same load generator measures all
 //! systems.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `place` | places of objects on the device |
+//! | `pages` | where the pages of places lie on a server's device |
+//! | `place` | places of objects, the same on all servers |
 //! | `server` | operations of the floor: reads, writes, commits, and copies on the other servers |
 
+mod pages;
 mod place;
 mod server;
 
 use auth::server::ServiceHost;
 use auth::{Client, ConMode, Method};
+use base::buf::PAGE;
 use base::id::Uuid;
 use base::{AddrVec, AuthName, EntityAddr, EntityKind, OsdId};
 use msgr::{Policies, Policy};
@@ -107,10 +110,11 @@ async fn serve(o: &Options) -> Result<(), FloorError> {
     let here = here.ok_or(FloorError::Number { id: o.id, servers: o.servers.len() })?;
     let failed = |source| FloorError::Disk { path: o.file.clone(), source };
     let file = disk::prepare(&o.file, Some(o.size), true).map_err(failed)?;
-    // The first commits would otherwise pay for blocks that a file system allocates.
-    file.fill_holes(0, place::LIST_BYTES).map_err(|e| FloorError::Io(base::errno::name(e).into()))?;
-    let bytes = file.bytes();
-    let least = place::LIST_BYTES + crate::plan::keys::FLOOR_OBJECT_MAX * o.servers.len() as u64;
+    // The first page stands for all that were never written.
+    let zeros = base::buf::AlignedBuf::zeroed(PAGE).freeze();
+    file.write(0, &[zeros]).map_err(|e| FloorError::Io(base::errno::name(e).into()))?;
+    let pages = pages::Pages::new(file.bytes());
+    let (bytes, least) = (pages.for_places(), crate::plan::keys::FLOOR_OBJECT_MAX * o.servers.len() as u64);
     if bytes < least {
         return Err(FloorError::Small(bytes, least));
     }
@@ -118,7 +122,7 @@ async fn serve(o: &Options) -> Result<(), FloorError> {
     let disk = Rc::new(Disk::new(file, false)?);
     let net = Net::new();
     let (failures, mut ended) = mpsc::unbounded_channel();
-    let server = Server::new(&net, disk.clone(), places, failures.clone());
+    let server = Server::new(&net, disk.clone(), places, pages, failures.clone());
     let serving = net.endpoint(config(o, Policy::lossy_server(vec![ConMode::CRC]), true), server.clone());
     serving.set_auto_consume(false);
     serving.listen(here)?;

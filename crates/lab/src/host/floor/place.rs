@@ -1,16 +1,13 @@
-//! Places of objects on the device: each object has [`FLOOR_OBJECT_MAX`] bytes from the first write to it on.
+//! Places of objects: each object has [`FLOOR_OBJECT_MAX`] bytes from the first write to it on.
 //!
-//! A device begins with the area of the lists that each commit writes. Servers share out the places behind it by their
-//! number, so that a write has the same place on all of them.
+//! Servers share out the places by their number, so that a write has the same place on all of them. Where the pages of a
+//! place lie on a device is the matter of each server ([`super::pages`]).
 
 use crate::plan::keys::FLOOR_OBJECT_MAX;
 use base::buf::PAGE;
 use base::errno::{EINVAL, ENOENT, ENOSPC, Errno};
 use bytes::Bytes;
 use std::collections::HashMap;
-
-/// Bytes of the area for lists of commits.
-pub(super) const LIST_BYTES: u64 = 64 << 20;
 
 /// Places of a server's objects.
 #[derive(Debug)]
@@ -19,11 +16,8 @@ pub(super) struct Places {
     /// The server's number, and the number of servers.
     me: u64,
     servers: u64,
-    /// Places on the device.
+    /// Places of all servers.
     count: u64,
-    end: u64,
-    /// Blocks of lists written so far.
-    listed: u64,
 }
 
 /// Checks that a range lies in an object, in whole pages.
@@ -34,14 +28,12 @@ fn check(offset: u64, length: u64) -> Result<(), Errno> {
 }
 
 impl Places {
-    /// Places on a device of `bytes`, of server `me` among `servers`.
+    /// Places in `bytes`, of server `me` among `servers`.
     pub(super) fn new(bytes: u64, me: u64, servers: u64) -> Self {
-        let count = bytes.saturating_sub(LIST_BYTES) / FLOOR_OBJECT_MAX;
-        let end = LIST_BYTES + count * FLOOR_OBJECT_MAX;
-        Self { by_name: HashMap::new(), me, servers: servers.max(1), count, end, listed: 0 }
+        Self { by_name: HashMap::new(), me, servers: servers.max(1), count: bytes / FLOOR_OBJECT_MAX }
     }
 
-    /// Place on the device of a range of an object. Error: `ENOENT` for an object that was never written, `EINVAL` for a
+    /// Place of a range of an object. Error: `ENOENT` for an object that was never written, `EINVAL` for a
     /// range that is not in whole pages of the object.
     pub(super) fn of_read(&self, name: &Bytes, offset: u64, length: u64) -> Result<u64, Errno> {
         check(offset, length)?;
@@ -59,25 +51,14 @@ impl Places {
         if number >= self.count {
             return Err(ENOSPC);
         }
-        let at = LIST_BYTES + number * FLOOR_OBJECT_MAX;
+        let at = number * FLOOR_OBJECT_MAX;
         self.by_name.insert(Bytes::copy_from_slice(name), at);
         Ok(at + offset)
     }
 
     /// Checks the place of a write that another server has placed.
     pub(super) fn is_place(&self, at: u64, length: u64) -> bool {
-        (LIST_BYTES..self.end).contains(&at) && check((at - LIST_BYTES) % FLOOR_OBJECT_MAX, length).is_ok()
-    }
-
-    /// Place of the next list of `blocks` pages.
-    pub(super) fn next_list(&mut self, blocks: u64) -> u64 {
-        let all = LIST_BYTES / PAGE as u64;
-        if self.listed + blocks > all {
-            self.listed = 0;
-        }
-        let at = self.listed;
-        self.listed += blocks;
-        at * PAGE as u64
+        at < self.count * FLOOR_OBJECT_MAX && check(at % FLOOR_OBJECT_MAX, length).is_ok()
     }
 }
 
@@ -87,7 +68,7 @@ mod tests {
 
     #[test]
     fn objects_of_all_servers_have_places_of_their_own() {
-        let bytes = LIST_BYTES + 7 * FLOOR_OBJECT_MAX + 5;
+        let bytes = 7 * FLOOR_OBJECT_MAX + 5;
         let mut seen = std::collections::BTreeSet::new();
         for me in 0..3 {
             let mut p = Places::new(bytes, me, 3);
@@ -100,34 +81,21 @@ mod tests {
             assert_eq!(p.of_write(&"o0".into(), 0, FLOOR_OBJECT_MAX), p.of_read(&"o0".into(), 0, 4096));
         }
         assert_eq!(seen.len(), 7);
-        assert!(seen.iter().all(|at| *at >= LIST_BYTES && at + 4096 <= bytes));
+        assert!(seen.iter().all(|at| at + 4096 <= bytes));
     }
 
     #[test]
     fn ranges_outside_of_an_object_are_refused() {
-        let mut p = Places::new(LIST_BYTES + 2 * FLOOR_OBJECT_MAX, 0, 1);
+        let mut p = Places::new(2 * FLOOR_OBJECT_MAX, 0, 1);
         let name = Bytes::from_static(b"a");
         assert_eq!(p.of_read(&name, 0, 4096), Err(ENOENT));
         for (offset, length) in [(0, 0), (1, 4096), (0, 4095), (FLOOR_OBJECT_MAX, 4096), (u64::MAX - 4095, 4096)] {
             assert_eq!(p.of_write(&name, offset, length), Err(EINVAL), "{offset} {length}");
         }
-        for at in [0, LIST_BYTES - 4096, LIST_BYTES + 1, LIST_BYTES + 2 * FLOOR_OBJECT_MAX, u64::MAX - 4095] {
+        for at in [1, 2 * FLOOR_OBJECT_MAX, u64::MAX - 4095] {
             assert!(!p.is_place(at, 4096), "{at}");
         }
-        assert!(!p.is_place(LIST_BYTES + 4096, FLOOR_OBJECT_MAX));
-        assert!(p.is_place(LIST_BYTES + FLOOR_OBJECT_MAX, FLOOR_OBJECT_MAX));
-    }
-
-    #[test]
-    fn lists_stay_in_their_area() {
-        let mut p = Places::new(1 << 30, 0, 1);
-        let mut wrapped = 0;
-        for i in 0..40_000 {
-            let blocks = 1 + i % 3;
-            let at = p.next_list(blocks);
-            assert!(at + blocks * PAGE as u64 <= LIST_BYTES);
-            wrapped += u64::from(at == 0);
-        }
-        assert!(wrapped > 1);
+        assert!(!p.is_place(4096, FLOOR_OBJECT_MAX));
+        assert!(p.is_place(FLOOR_OBJECT_MAX, FLOOR_OBJECT_MAX));
     }
 }

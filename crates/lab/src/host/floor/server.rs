@@ -4,10 +4,12 @@
 //!  1. A write is answered when its commit and those of all other servers are durable.
 //!  2. A commit starts under the same condition as one of our store: at most two are in flight, and none beside one of
 //!     more than a few writes.
+//!  3. A page that a commit replaces is free only when the commit is durable.
 //!
-//! Tests: `tests/does_the_floor_answer_right.rs` (1); 2 is `Server::may_commit`.
+//! Tests: `tests/does_the_floor_answer_right.rs` (1); 2 is `Server::may_commit`, 3 `Commit::replaced`.
 
 use super::FloorError;
+use super::pages::{PageRun, Pages};
 use super::place::Places;
 use base::buf::{AlignedBuf, PAGE, aligned};
 use base::device::{IoCompletion, IoId, IoKind, IoRequest};
@@ -53,10 +55,21 @@ struct Commit {
     own: Vec<usize>,
     /// Writes that other servers sent: connection, number there, cost.
     copies: Vec<(ConnId, u64, usize)>,
+    /// Pages that are free when the commit is durable: those replaced, and those of its list.
+    replaced: Vec<PageRun>,
+}
+
+/// A read of pages that do not lie side by side: its parts, and how many of them are missing.
+struct Parts {
+    answer: Answer,
+    data: Vec<Bytes>,
+    missing: usize,
 }
 
 enum Io {
     Read(Answer),
+    /// A part of a read, by the number of the read.
+    Part(usize, usize),
     Write,
     Flush(Commit),
 }
@@ -66,7 +79,9 @@ pub(super) struct Server {
     net: Net,
     disk: Rc<Disk>,
     places: RefCell<Places>,
+    pages: RefCell<Pages>,
     io: RefCell<Slab<Io>>,
+    in_parts: RefCell<Slab<Parts>>,
     /// Writes of clients, and on how many servers each is not durable.
     writes: RefCell<Slab<(Answer, usize)>>,
     open: RefCell<Commit>,
@@ -82,13 +97,16 @@ impl Server {
         net: &Net,
         disk: Rc<Disk>,
         places: Places,
+        pages: Pages,
         failures: mpsc::UnboundedSender<FloorError>,
     ) -> Rc<Self> {
         let me = Rc::new(Self {
             net: net.clone(),
             disk,
             places: RefCell::new(places),
+            pages: RefCell::new(pages),
             io: RefCell::default(),
+            in_parts: RefCell::default(),
             writes: RefCell::default(),
             open: RefCell::default(),
             in_flight: RefCell::default(),
@@ -170,7 +188,7 @@ impl Server {
                 // The answer counts as the request's until the client may send more.
                 self.net.charge(a.conn, extent.length as usize);
                 a.cost += extent.length as usize;
-                self.submit(Io::Read(a), IoKind::Read { off: at, len: extent.length as u32 });
+                self.read(a, at, extent.length);
             }
             OpCode::WRITE | OpCode::WRITEFULL => {
                 if data.len() as u64 != extent.length {
@@ -185,6 +203,17 @@ impl Server {
             _ => return Err((a, EOPNOTSUPP)),
         }
         Ok(())
+    }
+
+    fn read(&self, a: Answer, place: u64, length: u64) {
+        let runs = self.pages.borrow().find(place, length);
+        let request = |(first, n): PageRun| IoKind::Read { off: first * PAGE as u64, len: (n * PAGE as u64) as u32 };
+        if let [run] = runs[..] {
+            return self.submit(Io::Read(a), request(run));
+        }
+        let parts = Parts { answer: a, data: vec![Bytes::new(); runs.len()], missing: runs.len() };
+        let number = self.in_parts.borrow_mut().insert(parts);
+        runs.into_iter().enumerate().for_each(|(i, run)| self.submit(Io::Part(number, i), request(run)));
     }
 
     fn write(&self, a: Answer, at: u64, data: Bytes) {
@@ -261,23 +290,48 @@ impl Server {
         self.disk.flush_submissions();
     }
 
-    /// Submits the open commit: its data, a list of it, a flush.
+    /// Submits the open commit: a list of its data and the data itself, side by side, and a flush.
     fn commit(&self) {
         let mut c = self.open.take();
-        let blocks = (HEAD * (1 + c.data.len())).div_ceil(PAGE);
-        let mut list = AlignedBuf::zeroed(blocks * PAGE);
+        let listed = (HEAD * (1 + c.data.len())).div_ceil(PAGE);
+        let mut list = AlignedBuf::zeroed(listed * PAGE);
         for (entry, (at, data)) in list.chunks_exact_mut(HEAD).skip(1).zip(&c.data) {
             let (place, length) = entry.split_at_mut(8);
             place.copy_from_slice(&at.to_le_bytes());
             length.copy_from_slice(&(data.len() as u64).to_le_bytes());
         }
+        let mut pages = self.pages.borrow_mut();
+        let n = listed + c.data.iter().map(|(_, d)| d.len() / PAGE).sum::<usize>();
+        let Some(runs) = pages.take(n as u64) else {
+            return self.fail(FloorError::Io(errno::name(errno::ENOSPC).into()));
+        };
         self.open.borrow_mut().number = c.number + 1;
         self.in_flight.borrow_mut().push_back((c.number, c.data.len()));
-        for (off, data) in c.data.drain(..) {
-            self.submit(Io::Write, IoKind::Write { off, bufs: vec![data] });
+
+        // The list is in front, for pages of no place.
+        let mut to = runs.iter().flat_map(|(first, n)| *first..first + n);
+        c.replaced.extend(to.by_ref().take(listed).map(|page| (page, 1)));
+        for (place, data) in &c.data {
+            for (i, page) in (0..data.len() / PAGE).zip(to.by_ref()) {
+                c.replaced.extend(pages.put(place + (i * PAGE) as u64, page).map(|old| (old, 1)));
+            }
         }
-        let off = self.places.borrow_mut().next_list(blocks as u64);
-        self.submit(Io::Write, IoKind::Write { off, bufs: vec![list.freeze()] });
+        drop(pages);
+        let mut bufs: VecDeque<Bytes> =
+            std::iter::once(list.freeze()).chain(c.data.drain(..).map(|(_, d)| d)).collect();
+        for (first, n) in &runs {
+            let mut room = *n as usize * PAGE;
+            let mut of_run = Vec::new();
+            while room > 0 {
+                let Some(mut b) = bufs.pop_front() else { break };
+                if b.len() > room {
+                    bufs.push_front(b.split_off(room));
+                }
+                room -= b.len();
+                of_run.push(b);
+            }
+            self.submit(Io::Write, IoKind::Write { off: first * PAGE as u64, bufs: of_run });
+        }
         self.submit(Io::Flush(c), IoKind::Flush);
     }
 
@@ -295,7 +349,11 @@ impl Server {
                 }
                 self.answer(a);
             }
+            Some(Io::Part(number, i)) => self.part(number, i, data),
             Some(Io::Flush(c)) => {
+                let mut pages = self.pages.borrow_mut();
+                c.replaced.iter().for_each(|run| pages.free(*run));
+                drop(pages);
                 self.in_flight.borrow_mut().retain(|(number, _)| *number != c.number);
                 c.own.iter().for_each(|n| self.durable(*n));
                 self.acknowledge(c.copies);
@@ -304,6 +362,25 @@ impl Server {
             Some(Io::Write) | None => {}
         }
         Ok(())
+    }
+
+    /// Takes a part of a read, which is answered with the last one.
+    fn part(&self, number: usize, i: usize, data: Bytes) {
+        let mut reads = self.in_parts.borrow_mut();
+        let Some(parts) = reads.get_mut(number) else { return };
+        if let Some(at) = parts.data.get_mut(i) {
+            *at = data;
+        }
+        parts.missing -= 1;
+        if parts.missing > 0 {
+            return;
+        }
+        let Parts { answer: mut a, data, .. } = reads.remove(number);
+        drop(reads);
+        if let Some(op) = a.reply.ops.first_mut() {
+            op.outdata = data.concat().into();
+        }
+        self.answer(a);
     }
 
     /// Tells the other servers which of their writes are durable, in one message for each.

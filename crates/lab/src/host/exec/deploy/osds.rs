@@ -9,6 +9,7 @@ use super::{Making, io, write_private};
 use crate::host::control::Control;
 use crate::host::exec::random::{new_key, new_uuid};
 use base::unreached;
+use reactor::disk;
 use serde_json::json;
 use std::fs;
 use std::sync::Arc;
@@ -42,7 +43,27 @@ impl Making<'_> {
             }
             self.uuids.push(uuid);
         }
-        if self.system == System::Floor { Ok(()) } else { self.make_stores() }
+        if self.system != System::Floor {
+            self.make_stores()?;
+        }
+        if self.settings.is("written") {
+            self.write_files()?;
+        }
+        Ok(())
+    }
+
+    /// Writes zeros where the OSDs' files have holes. All systems have their store in a file of one name.
+    fn write_files(&self) -> Result<(), ExecError> {
+        let size = self.settings.bytes("osd_size");
+        (0..self.uuids.len()).try_for_each(|id| {
+            let path = self.dir.join(format!("osd.{id}/block"));
+            let failed = |what: String| ExecError::Plan(format!("{}: {what}", path.display()));
+            let file =
+                if self.system == System::Floor { disk::prepare(&path, Some(size), true) } else { disk::open(&path) };
+            let file = file.map_err(|e| failed(e.to_string()))?;
+            let filled = file.fill_holes(0, file.bytes()).and_then(|_| file.sync());
+            filled.map_err(|e| failed(base::errno::name(e).into()))
+        })
     }
 
     /// Makes the OSDs' stores.
