@@ -7,6 +7,7 @@ use bytes::Bytes;
 use cluster::shards::{finish, shard};
 use cluster::{Cluster, POOL, hash, object_name};
 use pg::object::{OI_ATTR, ObjectInfo};
+use pg::peer::Body;
 use store::ObjectStore as _;
 use wire::msg::{OpCode, OsdOp};
 
@@ -103,7 +104,13 @@ fn a_shard_is_rebuilt_from_one_that_is_to_be_filled() {
 
 /// All shards that have the object, as it was written last, are on osd.4 and on OSDs that are to be filled.
 fn on_unfilled_shards(seed: u64) -> Cluster {
+    on_unfilled_shards_with(seed, |_| {})
+}
+
+/// The same; `before` runs first.
+fn on_unfilled_shards_with(seed: u64, before: impl FnOnce(&mut Cluster)) -> Cluster {
     let mut c = cluster(seed, (2, 3));
+    before(&mut c);
     write(&mut c, LACKED, 1);
     (0..2).for_each(|n| c.crash(n));
     c.run(25_000);
@@ -123,6 +130,53 @@ fn an_object_that_no_complete_shard_has_is_described_by_one_that_is_to_be_filled
     may_recover(&mut c);
     assert_eq!(c.primary().unwrap().unfound_objects(), [], "{}", c.describe(0));
     assert_eq!(c.primary().unwrap().missing(), 0);
+    c.heal();
+    finish(&mut c);
+    reads_back(&mut c, 2);
+}
+
+/// The description of an object with so many clones has two pages, and its version is in the last one.
+#[test]
+fn an_object_with_many_clones_is_described_by_a_shard_that_is_to_be_filled() {
+    let snaps = |c: &mut Cluster| {
+        c.asked.in_snaps = true;
+        for n in 0..300 {
+            run(c, LACKED, OsdOp::with_extent(OpCode::WRITEFULL, 0, 1, vec![n as u8].into()));
+            c.take_snapshot();
+        }
+    };
+    let mut c = on_unfilled_shards_with(75, snaps);
+    (2..4).for_each(|n| set_version(&mut c, n, |v| v - 1));
+    c.crash(4);
+    c.run(25_000);
+    may_recover(&mut c);
+    assert_eq!(c.primary().unwrap().unfound_objects().len(), 1, "{}", c.describe(0));
+    (2..4).for_each(|n| set_version(&mut c, n, |v| v + 1));
+    // Copies that come back are asked again.
+    c.crash(3);
+    c.run(25_000);
+    c.restart(3);
+    c.run(60_000);
+    assert_eq!(c.primary().unwrap().unfound_objects(), [], "{}", c.describe(0));
+    c.heal();
+    finish(&mut c);
+    reads_back(&mut c, 2);
+}
+
+/// Too few shards are left for the bytes of the object, and the log tells that it was not removed: nobody is asked.
+#[test]
+fn an_object_with_too_few_shards_that_was_not_removed_is_unfound_at_once() {
+    let mut c = cluster(76, (2, 1));
+    write(&mut c, LACKED, 1);
+    miss(&mut c, |c| write(c, LACKED, 2));
+    c.crash(1);
+    c.run(25_000);
+    c.net.spies = 100_000;
+    may_recover(&mut c);
+    assert_eq!(c.primary().unwrap().unfound_objects().len(), 1, "{}", c.describe(0));
+    let body = |m: &wire::msg::MPgPeer| Body::decode(&m.body, &m.data, store::Cid::Pg(m.spg));
+    let asked = c.net.spied.iter().filter(|(_, _, m)| matches!(body(m), Ok(Body::ShardRead { .. }))).count();
+    assert_eq!(asked, 0);
     c.heal();
     finish(&mut c);
     reads_back(&mut c, 2);

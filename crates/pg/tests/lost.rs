@@ -164,6 +164,82 @@ fn a_revert_ends_a_deletion_that_is_under_way() {
     assert!(kept > 0, "all are deleted");
 }
 
+/// A stray comes back in the same interval, with all that is being deleted: what is not deleted yet is recovered.
+#[test]
+fn a_source_that_comes_back_ends_a_deletion() {
+    let (mut c, _) = unfound_on(Cluster::new(11, 3, 2, 1, 4, 4), |c| write_many(c, 100, MANY));
+    // osd.0 will have no place in the PG.
+    c.change(|m| m.order = vec![1, 2, 0]);
+    c.restart(2);
+    c.run(30_000);
+    c.change(|m| m.lost = vec![0]);
+    c.run(3_000);
+    let since = |c: &Cluster| c.primary().unwrap().info().history.same_interval_since;
+    let (interval, all) = (since(&c), c.primary().unwrap().unfound_objects().len());
+    assert!(all >= MANY, "{}", c.describe(1));
+    c.mark_lost(false).unwrap();
+    // The next ones are deleted when these are durable.
+    c.osds[1].disk.stalled = true;
+    c.restart(0);
+    c.run(5_000);
+    let left = c.primary().unwrap().missing();
+    assert!(since(&c) == interval && left > MANY / 2, "{left} of {all}, {}", c.describe(1));
+    c.osds[1].disk.stalled = false;
+    c.ask(1, 1, 20_000, 0, vec![write_full()]);
+    c.run(60_000);
+    let p = c.primary().unwrap();
+    assert_eq!((p.missing(), p.unfound_objects().len()), (0, 0), "{}", c.describe(1));
+    assert_eq!(since(&c), interval);
+    let listed = list(&mut c, None).len();
+    assert!(listed >= MANY / 2 && listed < all, "{listed} of {all} are left");
+    c.settle();
+}
+
+/// A list in several pages reads the log once, however many objects are lacked.
+#[test]
+fn the_pages_of_a_list_do_not_read_the_log_again() {
+    let (mut c, _) = unfound_with(12, |c| write_many(c, 100, MANY));
+    let info = c.primary().unwrap().info();
+    let log = info.last_update.version - info.log_tail.version;
+    c.osds[1].disk.log_reads = 0;
+    let names = list(&mut c, None);
+    assert!(names.len() >= MANY && log >= MANY as u64);
+    let reads = c.osds[1].disk.log_reads;
+    assert!(reads as u64 <= log, "{reads} entries were read of {log}");
+}
+
+/// All objects of a PG are lacked, and no copy has them.
+#[test]
+fn a_hundred_thousand_lacked_objects_are_looked_at_and_listed_at_little_cost() {
+    const ALL: usize = 100_000;
+    let (mut c, _) = unfound_on(Cluster::new(13, 2, 2, 1, 1, 1), |c| {
+        c.keep_log = (2 * ALL, 10);
+        c.osds[0].pg.iter_mut().for_each(|pg| pg.keep_log(2 * ALL, 10));
+        for n in 0..ALL {
+            c.ask(0, 1, 100 + n, 0, vec![write_full()]);
+            if n % 1000 == 999 {
+                c.run(500);
+            }
+        }
+    });
+    let unfound = |c: &Cluster| c.primary().unwrap().unfound_objects().len();
+    assert!(unfound(&c) >= ALL, "{}", c.describe(1));
+    let looks = |c: &Cluster| c.primary().unwrap().recovery_looks();
+    assert!(looks(&c) < 4 * ALL as u64, "{}", looks(&c));
+    c.osds[1].disk.log_reads = 0;
+    // Pages of a list are short, and read the log once.
+    let mut from = HObject::min();
+    for _ in 0..20 {
+        let tid = ask_list(&mut c, None, &from);
+        c.run(1_000);
+        let page: PgNlsReply = wire::Reader::shared(&c.asked.answers[&tid].ops[0].outdata).get().unwrap();
+        assert_eq!(page.entries.len(), 100);
+        from = page.handle;
+    }
+    let reads = c.osds[1].disk.log_reads;
+    assert!(reads <= 2 * ALL, "{reads} log entries were read for 20 pages");
+}
+
 /// Half of the objects that the primary lacks are unfound, and the other copy lacks these as well. No pull of one of
 /// the others looks at all of them.
 #[test]

@@ -72,7 +72,7 @@ pub(crate) fn finish(mut c: OpCtx<'_>, result: i32, returns: Vec<OpReturn>) -> F
         }
         ObjectContext { exists: true, oi: c.oi, ss, last_write: 0 }
     } else {
-        without_head(c.head, cid, ss, had_dir, &mut ops)
+        without_head(c.head, cid, ss, had_dir, version, &mut ops)
     };
     entries.push(LogEntry {
         kind: if c.exists { LogKind::Modify } else { LogKind::Delete },
@@ -188,15 +188,27 @@ fn snapdir(head: &HObject) -> Oid {
     Oid::new(head.at_snap(SnapId::SNAPDIR))
 }
 
+/// The attributes of that object: the snapset, and an info with the version of the last change.
+pub(crate) fn snapdir_attrs(ss: &SnapSet, version: Eversion) -> Vec<(Bytes, Bytes)> {
+    let oi = ObjectInfo { version, ..ObjectInfo::default() };
+    vec![(Bytes::from_static(SS_ATTR), ss.to_attr()), (Bytes::from_static(OI_ATTR), oi.to_attr())]
+}
+
 /// Metadata of an object without head. `had_dir`: there was none before the vector either, but there were clones.
-fn without_head(head: &HObject, cid: Cid, ss: SnapSet, had_dir: bool, ops: &mut Vec<Op>) -> ObjectContext {
+fn without_head(
+    head: &HObject,
+    cid: Cid,
+    ss: SnapSet,
+    had_dir: bool,
+    version: Eversion,
+    ops: &mut Vec<Op>,
+) -> ObjectContext {
     if ss.clones.is_empty() {
         if had_dir {
             ops.push(Op::Remove { cid, oid: snapdir(head) });
         }
         return ObjectContext::default();
     }
-    let attrs = vec![(Bytes::from_static(SS_ATTR), ss.to_attr())];
-    ops.push(Op::SetAttrs { cid, oid: snapdir(head), attrs });
+    ops.push(Op::SetAttrs { cid, oid: snapdir(head), attrs: snapdir_attrs(&ss, version) });
     ObjectContext { ss, ..ObjectContext::default() }
 }

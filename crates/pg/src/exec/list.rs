@@ -124,8 +124,17 @@ pub(crate) enum Lacked {
     Unsure,
 }
 
-/// The objects that this copy lacks, by head.
-pub(crate) type Lacking = BTreeMap<HObject, Lacked>;
+/// The objects of which this copy lacks the newest version, by head.
+pub(crate) trait Lacking {
+    /// True if the object is one of them.
+    fn has(&self, head: &HObject) -> bool;
+    /// Those from `start` to before `end`, in order.
+    fn between<'a>(
+        &'a self,
+        start: &HObject,
+        end: Option<&'a HObject>,
+    ) -> Box<dyn Iterator<Item = (&'a HObject, Lacked)> + 'a>;
+}
 
 /// Outcome of a list.
 pub(crate) enum Listed {
@@ -142,7 +151,7 @@ pub(crate) fn run(
     cid: Cid,
     env: &Env<'_>,
     nspace: &Bytes,
-    lacking: &Lacking,
+    lacking: &dyn Lacking,
     ops: &mut OpVec,
 ) -> Step<Listed> {
     let mut result = 0;
@@ -167,7 +176,7 @@ fn one(
     cid: Cid,
     env: &Env<'_>,
     nspace: &Bytes,
-    lacking: &Lacking,
+    lacking: &dyn Lacking,
     op: &mut OsdOp,
 ) -> Step<Listed> {
     let (namespaces, filtered) = form_of(op.op, env)?;
@@ -187,7 +196,11 @@ fn one(
             Err(ReadError::NoObject) => break,
             Err(e) => return Err(e.into()),
         };
-        looks += found.len();
+        // Many lacked objects may lie between two of the store.
+        let cut = lacking.between(&start.hobj, more.as_ref().map(|o| &o.hobj)).nth(SCAN_BATCH);
+        let cut = cut.map(|(h, _)| Oid::new(h.clone()));
+        looks += found.len().max(if cut.is_some() { SCAN_BATCH } else { 0 });
+        let more = cut.or(more);
         for (h, here) in heads(found, &start.hobj, more.as_ref().map(|o| &o.hobj), lacking) {
             if !(all || h.nspace == *nspace) {
                 continue;
@@ -275,14 +288,15 @@ fn heads(
     found: Vec<Oid>,
     start: &HObject,
     end: Option<&HObject>,
-    lacking: &Lacking,
+    lacking: &dyn Lacking,
 ) -> BTreeMap<HObject, Result<Oid, Lacked>> {
     // Clones, snapdirs, the PG's own object and objects set aside are not listed.
     let shown = |o: &Oid| o.hobj.snap == SnapId::HEAD && !o.hobj.oid.is_empty() && o.generation == Oid::NO_GEN;
-    let here = found.into_iter().filter(|o| shown(o) && !lacking.contains_key(&o.hobj));
+    let here = found.into_iter().take_while(|o| end.is_none_or(|e| o.hobj < *e));
+    let here = here.filter(|o| shown(o) && !lacking.has(&o.hobj));
     let mut all: BTreeMap<_, _> = here.map(|o| (o.hobj.clone(), Ok(o))).collect();
-    let elsewhere = lacking.range(start..).take_while(|(h, _)| end.is_none_or(|e| *h < e));
-    all.extend(elsewhere.filter(|(_, l)| **l != Lacked::Deleted).map(|(h, l)| (h.clone(), Err(*l))));
+    let elsewhere = lacking.between(start, end);
+    all.extend(elsewhere.filter(|(_, l)| *l != Lacked::Deleted).map(|(h, l)| (h.clone(), Err(l))));
     all
 }
 

@@ -5,7 +5,7 @@ use crate::object::snapset::AtSnap;
 use crate::object::{Intervals, OI_ATTR, ObjectContext, ObjectInfo, SS_ATTR, SnapSet};
 use crate::stats::StatSum;
 use base::errno::{EBUSY, EIO, ENOENT};
-use base::{HObject, SnapId};
+use base::{Eversion, HObject, SnapId};
 use bytes::Bytes;
 use cluster::IntervalSet;
 use store::{Cid, ObjectStore, Oid, Op, ReadError, Tag};
@@ -162,7 +162,7 @@ pub(crate) struct Trimmed {
 }
 
 /// Plans the trimming of `clone` after `snap` and the snapshots of `gone` were removed; `None` if the clone does not
-/// exist or does not stand for `snap`.
+/// exist or does not stand for `snap`. `version`: that of the trimming's log entry.
 pub(crate) fn trim_clone(
     view: &mut View<'_>,
     meta: &Oid,
@@ -170,6 +170,7 @@ pub(crate) fn trim_clone(
     clone: &HObject,
     snap: u64,
     gone: &IntervalSet,
+    version: Eversion,
 ) -> Step<Option<Trimmed>> {
     let Some(at) = before.ss.position(clone.snap.0) else { return Ok(None) };
     if before.ss.clones.get(at).is_none_or(|c| !c.snaps.contains(&snap)) {
@@ -216,7 +217,9 @@ pub(crate) fn trim_clone(
     t.snaps = kept;
     let head = clone.head();
     if t.after.exists {
-        let attrs = vec![(Bytes::from_static(SS_ATTR), t.after.ss.to_attr())];
+        t.after.oi.version = version;
+        let (ss, oi) = (t.after.ss.to_attr(), t.after.oi.to_attr());
+        let attrs = vec![(Bytes::from_static(SS_ATTR), ss), (Bytes::from_static(OI_ATTR), oi)];
         t.ops.push(Op::SetAttrs { cid, oid: Oid::new(head), attrs });
     } else {
         let dir = Oid::new(head.at_snap(SnapId::SNAPDIR));
@@ -224,7 +227,7 @@ pub(crate) fn trim_clone(
             t.after.ss = SnapSet::default();
             t.ops.push(Op::Remove { cid, oid: dir });
         } else {
-            let attrs = vec![(Bytes::from_static(SS_ATTR), t.after.ss.to_attr())];
+            let attrs = super::finish::snapdir_attrs(&t.after.ss, version);
             t.ops.push(Op::SetAttrs { cid, oid: dir, attrs });
         }
     }

@@ -308,9 +308,10 @@ impl Pg {
         let before = self.context(id, &head, turn)?;
         let pool = self.pool().cloned().ok_or(ENOENT)?;
         let oid = Oid::new(head.clone());
+        let version = self.next_version();
         let planned = {
             let mut view = View::new(turn.store, tag, self.env.cid(), oid, None);
-            trim_clone(&mut view, &self.meta(), &before, clone, self.trim.snap, &pool.removed_snaps)?
+            trim_clone(&mut view, &self.meta(), &before, clone, self.trim.snap, &pool.removed_snaps, version)?
         };
         let Some(t) = planned else {
             // The index names a clone that does not exist, or that stands for other snapshots.
@@ -321,7 +322,7 @@ impl Pg {
         let entry = LogEntry {
             kind: if t.removed { LogKind::Delete } else { LogKind::Modify },
             soid: clone.clone(),
-            version: self.next_version(),
+            version,
             prior_version: before.oi.version,
             user_version: 0,
             reqid: ReqId::default(),

@@ -26,7 +26,6 @@ use base::unreached;
 use base::{EntityKind, Eversion, HObject, Now, ReqId, SnapId, Utime};
 use bytes::Bytes;
 use cluster::IntervalSet;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use store::{ObjectName, ObjectStore, Oid, Tag};
 use wire::msg::{MOsdOpReply, OpCode, OsdOp, msg_flags};
@@ -94,14 +93,17 @@ impl Pg {
         }
         let tag = self.tag(id);
         let none = IntervalSet::new();
+        // The needed version of an object is a log position and may belong to another entry. The head's newest entry tells
+        // whether the object exists.
+        if !self.recovery.missing().is_empty()
+            && let Err(s) = self.read_newest(tag, turn.store)
+        {
+            return s.into();
+        }
         let env = self.env(req, &none, ReqId::default(), turn.now);
         let nspace = req.msg.locator.nspace.clone();
-        let lacking = match self.lacking(tag, turn.store) {
-            Ok(l) => l,
-            Err(s) => return s.into(),
-        };
         let mut ops = std::mem::take(&mut req.msg.ops);
-        let r = list::run(turn.store, tag, self.env.cid(), &env, &nspace, &lacking, &mut ops);
+        let r = list::run(turn.store, tag, self.env.cid(), &env, &nspace, &self.recovery, &mut ops);
         req.msg.ops = ops;
         match r {
             Ok(list::Listed::Needs(head)) => Verdict::Recover(head),
@@ -112,33 +114,6 @@ impl Pg {
             }
             Err(s) => s.into(),
         }
-    }
-
-    /// The objects of which this copy lacks the newest version, with their state for a list.
-    fn lacking(&self, tag: Tag, store: &mut dyn ObjectStore) -> Step<list::Lacking> {
-        if self.recovery.missing().is_empty() {
-            return Ok(list::Lacking::new());
-        }
-        // The needed version is a log position and may belong to another entry. The object's newest entry up to that
-        // position tells whether the object exists.
-        let mut last: BTreeMap<&HObject, bool> = BTreeMap::new();
-        for (version, record) in store.log_entries(tag, self.env.cid(), Eversion::default())? {
-            let e = LogEntry::from_record(&record).map_err(|_| Stop::Errno(EIO))?;
-            // Entries of clones tell nothing about the head.
-            if let Some((head, need)) = self.recovery.missing().get_key_value(&e.soid)
-                && e.kind != LogKind::Error
-                && version <= *need
-            {
-                last.insert(head, e.kind == LogKind::Delete);
-            }
-        }
-        let state = |head: &HObject| match last.get(head) {
-            Some(true) => list::Lacked::Deleted,
-            _ if self.recovery.is_unfound(head) => list::Lacked::Unfound,
-            Some(false) => list::Lacked::Elsewhere,
-            None => list::Lacked::Unsure,
-        };
-        Ok(self.recovery.missing().keys().map(|h| (h.clone(), state(h))).collect())
     }
 
     pub(in crate::pg) fn env<'a>(

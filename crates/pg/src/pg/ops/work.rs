@@ -83,6 +83,8 @@ pub(in crate::pg) enum RecoveryWork {
     Have { to: PeerId, heads: Vec<HObject> },
     /// Stores that an object is missing as of a log version, or that it is present.
     Missing(HObject, Option<Eversion>),
+    /// Reads the newest log entries of the objects that this copy lacks.
+    ReadLog,
 }
 
 /// Changes of `pg_num`.

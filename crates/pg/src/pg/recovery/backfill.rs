@@ -185,6 +185,7 @@ impl Pg {
             Work::Recovery(RecoveryWork::Lose(head, keep)) => self.run_lose(id, head, *keep, turn),
             Work::Recovery(RecoveryWork::Have { to, heads }) => self.run_have(id, *to, heads, turn),
             Work::Recovery(RecoveryWork::Missing(head, need)) => self.run_missing(id, head, *need, turn),
+            Work::Recovery(RecoveryWork::ReadLog) => self.run_read_log(id, turn),
             _ => unreached("each part runs its own work"),
         }
     }

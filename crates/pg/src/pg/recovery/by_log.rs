@@ -90,6 +90,9 @@ impl Pg {
             return self.check_clean(turn);
         }
         self.recovery.walks.begin_step();
+        if !self.recovery.damage.unfound.is_empty() {
+            self.give_up(turn);
+        }
         if self.is_stuck(turn.now) || self.is_backfill_stuck() {
             return self.unreserve();
         }

@@ -5,7 +5,7 @@
 //! - `backfill`: filling a copy whose log does not overlap
 //! - `incoming`: pushes into this copy
 //! - `rebuild`: the parts of an object that is pushed to a shard
-//! - `newest`: the newest log entries of objects, for answers to pulls
+//! - `newest`: the newest log entries of objects
 //! - `reserve`: places on the OSDs that take part
 //! - `urgent`: objects that clients wait for
 //! - `unreadable`: objects that this copy can't read
@@ -51,7 +51,7 @@ pub(in crate::pg) struct Recovery {
     /// The place that this member reserves for its primary.
     lent: Option<Lent>,
     pulls: BTreeMap<HObject, PullJob>,
-    /// For answers to pulls.
+    /// The newest log entries of objects.
     newest: Seldom<Newest>,
     /// Pushes in progress, by plan.
     pushes: BTreeMap<u64, Pushing>,
@@ -95,6 +95,9 @@ impl Recovery {
     pub(in crate::pg) fn lacks(&mut self, objects: impl IntoIterator<Item = (HObject, Eversion)>) {
         for (head, need) in objects {
             self.pull_again(&head);
+            if let Some(n) = self.newest.used() {
+                n.is_asked(need);
+            }
             self.missing.insert(head, need);
         }
     }
@@ -114,6 +117,7 @@ impl Recovery {
     /// Sets the objects that this copy lacks, as they are stored.
     pub(in crate::pg) fn set_missing(&mut self, missing: BTreeMap<HObject, Eversion>) {
         self.missing = missing;
+        self.newest = Seldom::default();
         self.walk_anew();
     }
 
@@ -186,6 +190,9 @@ impl Recovery {
             Some(p) if p.taken.is_some_and(|t| t.2) => false,
             Some(p) if n == 0 => {
                 p.taken = Some((from, push, false));
+                if self.damage.wanted.contains_key(head) {
+                    self.damage.replaced.insert(head.clone());
+                }
                 true
             }
             Some(p) => p.taken == Some((from, push, false)),
@@ -237,11 +244,6 @@ impl Recovery {
     /// True if an operator has given up the object.
     pub(in crate::pg) fn is_given_up(&self, head: &HObject) -> bool {
         self.lost.from.contains_key(head)
-    }
-
-    /// True if no copy has the object.
-    pub(in crate::pg) fn is_unfound(&self, head: &HObject) -> bool {
-        self.unfound.contains(head)
     }
 
     /// True if this copy lacks objects that no copy has.

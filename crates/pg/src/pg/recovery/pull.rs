@@ -28,7 +28,7 @@ enum Pulled {
     Started,
     /// No copy has it.
     Unfound,
-    /// The OSD recovers as many objects as it may.
+    /// The OSD recovers as many objects as it may, or the log must be read first.
     NoPlace,
 }
 
@@ -62,7 +62,11 @@ impl Pg {
     fn start_rebuild(&mut self, head: HObject, turn: &mut Turn<'_>) -> Pulled {
         let me = self.me();
         let need = self.recovery.missing.get(&head).copied().unwrap_or_default();
-        if !self.can_rebuild(&head) {
+        let enough = self.can_rebuild(&head);
+        if !enough && !self.knows_newest(turn) {
+            return Pulled::NoPlace;
+        }
+        if !enough && !self.can_learn_removal(&head) {
             tracing::warn!(pg = %self.env.spg(), object = %head, version = %need, "object is unfound: too few shards have it");
             self.note_unfound(head);
             return Pulled::Unfound;
@@ -164,7 +168,10 @@ impl Pg {
         self.recovery.pulls.remove(head);
         self.recovery.unfound.remove(head);
         self.recovery.lost.from.remove(head);
-        self.recovery.damage.wanted.remove(head);
+        if let Some(d) = self.recovery.damage.used() {
+            d.wanted.remove(head);
+            d.replaced.remove(head);
+        }
         self.recovered(head, turn);
         if self.recovery.missing.is_empty() {
             // Lists wait until nothing is missing.

@@ -7,7 +7,7 @@ use crate::limits::{
 };
 use crate::object::{OI_ATTR, ObjectInfo, SS_ATTR, SnapSet};
 use crate::peer::{Body, Payload, encode_ops};
-use crate::pg::backend::ec::read::Described;
+use crate::pg::backend::ec::account::Described;
 use crate::pg::keys::index_keys;
 use crate::pg::ops::plan::Stage;
 use crate::pg::ops::plan::{Plan, Verdict};
@@ -356,15 +356,16 @@ impl Pg {
     }
 
     /// True if this copy, which has not been filled up to the object, still has it from before as of version `need`. The
-    /// log that told so is gone. But no version is given twice, and all that changes a head or makes a clone leaves its
-    /// version in the head; what trims a clone may be done again.
+    /// log that told so is gone. But no version is given twice, and all that changes an object leaves its version in the
+    /// head, or in the snapdir if there is no head.
     fn is_left_at(&self, tag: Tag, head: &HObject, need: Eversion, store: &mut dyn ObjectStore) -> Step<bool> {
         let cid = self.env.cid();
-        let Some(version) = whole_version(tag, cid, head, store)? else { return Ok(false) };
-        if version != need {
-            return Ok(false);
+        let (mut of, mut version) = (head.clone(), whole_version(tag, cid, head, store)?);
+        if version.is_none() {
+            of = head.at_snap(SnapId::SNAPDIR);
+            version = whole_version(tag, cid, &of, store)?;
         }
-        let snaps = store.attr(tag, cid, &Oid::new(head.clone()), SS_ATTR)?;
+        let snaps = store.attr(tag, cid, &Oid::new(of), SS_ATTR)?;
         let Ok(snaps) = snaps.map_or(Ok(SnapSet::default()), |a| SnapSet::from_attr(&a)) else {
             return Ok(false);
         };
@@ -373,7 +374,7 @@ impl Pg {
                 return Ok(false);
             }
         }
-        Ok(true)
+        Ok(version == Some(need))
     }
 
     /// Encodes the message with a part of an object.

@@ -7,7 +7,8 @@
 use crate::exec::{Step, Stop};
 use crate::object::{OI_ATTR, ObjectInfo, SS_ATTR, SnapSet};
 use crate::pg::Pg;
-use crate::pg::backend::ec::read::{Described, ShardReads};
+use crate::pg::backend::ec::account::Described;
+use crate::pg::backend::ec::read::ShardReads;
 use crate::pg::keys::index_keys;
 use crate::pg::recovery::push::{AttrPage, Cursor, PartOps, PushJob};
 use ::ec::stripe::Part;
@@ -20,15 +21,21 @@ use store::{ObjectStore, Oid, Op};
 const STEP: u64 = 256 << 10;
 
 impl Pg {
-    /// True if enough shards may be there to rebuild the object, or if a copy can tell that it was removed.
+    /// True if enough shards may be there to rebuild the object.
     pub(in crate::pg) fn can_rebuild(&self, head: &HObject) -> bool {
-        let (Some(k), me) = (self.shards_needed(), self.me()) else { return false };
+        let Some(k) = self.shards_needed() else { return false };
         let mut all = self.shard_holders(head);
-        if all.values().flatten().any(|p| *p != me) {
-            return true;
+        if all.len() < k {
+            all.append(&mut self.last_shards(head));
         }
-        all.append(&mut self.last_shards(head));
         all.len() >= k
+    }
+
+    /// True if another copy can tell whether the object was removed. A removed object has no bytes to be rebuilt, but may
+    /// have clones. The log must have been read.
+    pub(in crate::pg) fn can_learn_removal(&self, head: &HObject) -> bool {
+        let (me, all) = (self.me(), self.shard_holders(head));
+        self.recovery.is_deleted(head) != Some(false) && all.values().flatten().any(|p| *p != me)
     }
 
     /// The changes of the next part of a push.
@@ -40,6 +47,7 @@ impl Pg {
         store: &mut dyn ObjectStore,
     ) -> Step<Vec<Op>> {
         let mut reads = self.ec.take_reads().ok_or(EIO)?;
+        reads.judge_account(self.recovery.missing().get(&job.head).copied().unwrap_or_default());
         let r = self.shard_part(id, job, part, &mut reads, store);
         self.ec.set_reads(Some(reads));
         r
@@ -121,14 +129,17 @@ impl Pg {
             match reads.family.take() {
                 Some(f) => f,
                 None => {
-                    // No copy knows the needed version.
-                    if self.describer(&job.head, reads).is_none()
-                        && !(reads.resort() && self.describer(&job.head, reads).is_some())
-                    {
-                        return Err(EIO.into());
+                    let mut from = self.describer(&job.head, reads);
+                    if from.is_none() && reads.resort() {
+                        from = self.describer(&job.head, reads);
                     }
+                    // No copy knows the needed version.
+                    let from = from.ok_or(EIO)?;
                     reads.wants_family = true;
-                    reads.family_from = job.more.clone();
+                    reads.family_from = match self.is_unfilled(from, &job.head) && !reads.vouches(from) {
+                        true => reads.account_goes_on(from),
+                        false => job.more.clone(),
+                    };
                     return Err(Stop::Wait);
                 }
             }

@@ -38,6 +38,8 @@ pub(in crate::pg) struct Damage {
     pub wanted: BTreeMap<HObject, u64>,
     /// Those of them that turned out to be unfound, and are to be given up.
     pub unfound: Vec<HObject>,
+    /// Those of which the first part of a push has replaced the local object.
+    pub replaced: BTreeSet<HObject>,
     /// Objects that no other copy can give.
     pub hopeless: BTreeSet<HObject>,
     /// Objects with a value that exceeds what the log of a member takes at once: the member lacks them until they are
@@ -53,18 +55,27 @@ impl Damage {
 }
 
 impl Part for Damage {
-    const EMPTY: &'static Self =
-        &Self { wanted: BTreeMap::new(), unfound: Vec::new(), hopeless: BTreeSet::new(), too_large: BTreeSet::new() };
+    const EMPTY: &'static Self = &Self {
+        wanted: BTreeMap::new(),
+        unfound: Vec::new(),
+        replaced: BTreeSet::new(),
+        hopeless: BTreeSet::new(),
+        too_large: BTreeSet::new(),
+    };
 
     fn is_empty(&self) -> bool {
-        self.wanted.is_empty() && self.unfound.is_empty() && self.hopeless.is_empty() && self.too_large.is_empty()
+        let pulled = self.wanted.is_empty() && self.unfound.is_empty() && self.replaced.is_empty();
+        pulled && self.hopeless.is_empty() && self.too_large.is_empty()
     }
 }
 
 impl Pg {
     /// True if an object that is unreadable here can be recovered from other copies.
     pub(in crate::pg) fn can_heal(&self, head: &HObject) -> bool {
-        *self.life.state() == State::Active && !self.recovery.damage.hopeless.contains(head) && self.has_source(head)
+        *self.life.state() == State::Active
+            && !self.recovery.damage.hopeless.contains(head)
+            && self.has_source(head)
+            && (!self.ec.others_failed() || self.is_lacked(head))
     }
 
     /// True if any member lacks the object.
@@ -72,9 +83,10 @@ impl Pg {
         self.recovery.missing.contains_key(head) || self.peers.members().values().any(|m| m.missing.contains_key(head))
     }
 
-    /// Handles a plan that met an unreadable object: the plan waits for its recovery.
+    /// Handles a plan that met an unreadable object: the plan waits for its recovery. A shard that some member lacks is
+    /// rebuilt there; the own one may be needed for that.
     pub(in crate::pg) fn heal(&mut self, plan: Box<Plan>, head: &HObject, turn: &mut Turn<'_>) {
-        if !self.is_coded() {
+        if !self.is_coded() || !self.is_lacked(head) {
             self.lose(head, turn);
         }
         self.wait_for_recovery(plan, head.clone());
@@ -139,10 +151,11 @@ impl Pg {
         }
     }
 
-    /// Gives up unreadable objects that no other copy has: waiting plans get the error.
+    /// Gives up unreadable objects that no other copy has: waiting plans get the error. An object of which a part came
+    /// is not the old one any more, so it stays unfound.
     pub(in crate::pg) fn give_up(&mut self, turn: &mut Turn<'_>) {
         for head in std::mem::take(&mut self.recovery.damage.unfound) {
-            if !self.recovery.unfound.remove(&head) {
+            if self.recovery.damage.replaced.contains(&head) || !self.recovery.unfound.remove(&head) {
                 continue;
             }
             tracing::error!(pg = %self.env.spg(), object = %head, "object is unreadable on all copies; operations on it fail");

@@ -12,10 +12,11 @@
 //!
 //! Tests: `tests/coded.rs`.
 
-use super::read::{Page, ShardReads, Wanted};
+use super::account::Page;
+use super::read::{ShardReads, Wanted};
 use crate::exec::{Step, Stop};
 use crate::limits::{DESCRIBE_BYTES, DESCRIBE_OBJECTS, FAMILY_MAX};
-use crate::object::{OI_ATTR, ObjectInfo, SS_ATTR, SnapSet};
+use crate::object::{OI_ATTR, ObjectInfo};
 use crate::peer::{Body, ReadItem};
 use crate::pg::ops::plan::Stage;
 use crate::pg::ops::plan::{Plan, Verdict};
@@ -24,9 +25,9 @@ use crate::pg::ops::work::ShardWork;
 use crate::pg::ops::work::Work;
 use crate::pg::{Pg, Turn};
 use crate::shards::PeerId;
+use base::HObject;
 use base::errno::{EINVAL, EIO, ESTALE, Errno};
 use base::unreached;
-use base::{HObject, SnapId};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use store::{ObjectStore, Oid};
@@ -143,7 +144,7 @@ impl Pg {
 
     /// The copy to ask for the attributes of an object and its clones: a member, or else the stray with the newest
     /// log. A stray whose log ends before the needed version has an older object; taking that would lose acknowledged
-    /// writes. A copy of last resort is asked in the end; the version of what it tells must be the needed one.
+    /// writes. A copy of last resort is asked in the end; what it tells is judged as a whole before it is used.
     pub(in crate::pg) fn describer(&self, head: &HObject, reads: &ShardReads) -> Option<PeerId> {
         let need = self.recovery.missing().get(head).copied().unwrap_or_default();
         let member = |p: &PeerId| self.peers.members().get(p).is_some_and(|m| m.has(head));
@@ -155,18 +156,6 @@ impl Pg {
         let all = || holders().filter(|p| *p != self.me() && !reads.cannot_tell.contains(p));
         let last = || all().find(|p| self.is_unfilled(*p, head));
         all().find(member).or_else(|| all().filter(|p| stray(p).is_some()).max_by_key(stray)).or_else(last)
-    }
-
-    /// True if a copy of last resort describes the object in the needed version, with all clones.
-    fn is_as_needed(&self, head: &HObject, page: &Page) -> bool {
-        let of = |h: &HObject, name: &[u8]| {
-            let (_, attrs) = page.of.iter().find(|(o, _)| o == h)?;
-            attrs.iter().find(|(k, _)| k == name).map(|(_, v)| v)
-        };
-        let version = of(head, OI_ATTR).and_then(|a| ObjectInfo::from_attr(a).ok()).map(|i| i.version);
-        let snaps = of(head, SS_ATTR).map_or(Ok(SnapSet::default()), SnapSet::from_attr);
-        let clones = snaps.is_ok_and(|s| s.clones.iter().all(|c| of(&head.at_snap(SnapId(c.id)), OI_ATTR).is_some()));
-        page.more.is_none() && clones && version.is_some() && version == self.recovery.missing().get(head).copied()
     }
 
     /// Shard reads that are still unanswered, with the encoded message, to be sent again after a reset.
@@ -203,23 +192,17 @@ impl Pg {
         let Some(asked) = self.ec.shard.asked.get_mut(&id).filter(|a| a.n == n) else { return };
         let Some((_, wanted)) = asked.open.remove(&from) else { return };
         let describes = asked.describes == Some(from);
-        let last = self.plans.get(id).and_then(|p| p.head.as_ref()).filter(|h| describes && self.is_unfilled(from, h));
-        let family = family.filter(|f| last.is_none_or(|head| self.is_as_needed(head, f)));
-        let Some(asked) = self.ec.shard.asked.get_mut(&id) else { return unreached("the shards were asked") };
         let done = asked.open.is_empty();
         if done {
             self.ec.shard.asked.remove(&id);
         }
+        let head = self.plans.get(id).and_then(|p| p.head.as_ref());
+        let last_resort = describes && head.is_some_and(|h| self.is_unfilled(from, h));
         if let Some(reads) = self.plans.reads_of(id) {
             match family {
                 None if describes => drop(reads.cannot_tell.insert(from)),
                 None => {}
-                Some(mut told) => {
-                    told.of.retain(|(h, _)| reads.family_from.as_ref().is_none_or(|from| h >= from));
-                    // A page that brings nothing would be asked for again and again.
-                    told.more = told.more.filter(|m| told.of.last().is_some_and(|(h, _)| m > h));
-                    reads.family = Some(told);
-                }
+                Some(page) => reads.take_page(from, page, last_resort),
             }
             let all = wanted.iter().zip(found.into_iter().map(Some).chain(std::iter::repeat_with(|| None)));
             for (w, r) in all {

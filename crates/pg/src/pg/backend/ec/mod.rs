@@ -10,6 +10,7 @@
 //! - `undo_data`: dropping of undo data that is not needed any more
 //! - `read`: bytes of shards for a running plan, and the rebuilding of missing ones
 //! - `fetch`: reads between shards
+//! - `account`: descriptions of objects by other shards
 //! - `spare`: entries that spare shards
 //!
 //! Invariants:
@@ -19,6 +20,7 @@
 //!
 //! Tests: `tests/coded.rs`, `tests/coded_attack.rs`.
 
+pub(in crate::pg) mod account;
 pub(in crate::pg) mod defer;
 pub(in crate::pg) mod fetch;
 pub(in crate::pg) mod image;
@@ -127,6 +129,11 @@ impl EcState {
     /// Sets the reader of shards for the running plan.
     pub(in crate::pg) fn set_reads(&mut self, reads: Option<Box<ShardReads>>) {
         self.shard.reads = reads;
+    }
+
+    /// True if shards of other OSDs could not be read for the running plan.
+    pub(in crate::pg) fn others_failed(&self) -> bool {
+        self.shard.reads.as_ref().is_some_and(|r| r.others_failed())
     }
 
     /// Takes the reader of shards of the running plan.

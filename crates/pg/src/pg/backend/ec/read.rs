@@ -5,6 +5,7 @@
 //! shard are rebuilt from `k` others.
 
 use super::Coder;
+use super::account::{Account, Page};
 use crate::exec::{Step, Stop};
 use crate::object::{OI_ATTR, ObjectInfo};
 use crate::shards::PeerId;
@@ -31,17 +32,6 @@ pub(crate) struct Wanted {
 
 /// Possible holders of each shard of an object, in the order in which they are asked.
 pub(in crate::pg) type Holders = BTreeMap<usize, SmallVec<[PeerId; 2]>>;
-
-/// An object with its attributes, as another shard reports it.
-pub(crate) type Described = (HObject, Vec<(Bytes, Bytes)>);
-
-/// A page of an object and its clones, in the order of a list.
-#[derive(Debug, Default)]
-pub(crate) struct Page {
-    pub of: Vec<Described>,
-    /// The clone with which the next page begins.
-    pub more: Option<HObject>,
-}
 
 /// The shard reads of a plan; see the module.
 #[derive(Debug)]
@@ -70,6 +60,10 @@ pub(crate) struct ShardReads {
     pub family_from: Option<HObject>,
     /// Copies that were asked for the object and its clones, and lack the object, too.
     pub cannot_tell: BTreeSet<PeerId>,
+    /// The account of a copy of last resort, until all of it is here and judged.
+    pub(super) account: Option<Box<Account>>,
+    /// The copy of last resort whose account is right.
+    pub(super) vouched: Option<PeerId>,
 }
 
 impl ShardReads {
@@ -90,6 +84,8 @@ impl ShardReads {
             wants_family: false,
             family_from: None,
             cannot_tell: BTreeSet::new(),
+            account: None,
+            vouched: None,
         }
     }
 
@@ -100,6 +96,11 @@ impl ShardReads {
     /// True if all shards of the object are readable.
     pub(in crate::pg) fn has_all(&self) -> bool {
         self.holders.len() == self.coder.layout.shards() && self.bad.is_empty()
+    }
+
+    /// True if other OSDs could not give their shards.
+    pub(in crate::pg) fn others_failed(&self) -> bool {
+        self.bad.iter().any(|(_, p)| *p != self.me)
     }
 
     /// True if there are holders of enough shards, if need be with the copies of last resort.
