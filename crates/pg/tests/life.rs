@@ -394,3 +394,15 @@ fn the_host_hears_of_operations_that_go_to_another_primary() {
     let replied = out.iter().filter(|e| matches!(e, Effect::Reply(..))).count();
     assert_eq!((lost(&out), replied), (sent, 0));
 }
+
+/// The new member of the up set is none of the acting set: heartbeats to it begin now, not with the next tick.
+#[test]
+fn an_osd_that_joins_only_the_up_set_is_reported() {
+    let mut w = World::new();
+    w.view.epoch = w.view.epoch.next();
+    w.view.mapping.up.push(OsdId(1));
+    let mut out = Vec::new();
+    w.pg.handle(Event::Map(w.view.clone()), w.now, &mut w.store, &mut out);
+    assert!(w.pg.others().is_empty() && w.pg.up().len() == 2);
+    assert_eq!(out.iter().filter(|e| **e == Effect::Members).count(), 1, "{out:?}");
+}

@@ -224,7 +224,8 @@ impl Pg {
         let up = primary.osd.0 >= 0 && map.osds.is_up(primary.osd);
         let mut others: Vec<OsdId> = self.acting_set().osds();
         others.retain(|o| *o != self.env.whoami());
-        if !(others.is_empty() && self.maps.others().is_empty()) {
+        let elsewhere = self.up().iter().any(|o| *o != self.env.whoami() && *o != OsdId::NONE);
+        if elsewhere || !(others.is_empty() && self.maps.others().is_empty()) {
             turn.out.push(Effect::Members);
         }
         self.maps.set_others(others);
