@@ -92,7 +92,7 @@ pub(crate) const TEXTS: &[(&str, &str)] = &[
     ("bluestore_compression_required_ratio", "part of its size that compressed data may take"),
     ("cluster_addr", "address for other OSDs"),
     ("cluster_network", "network in which an OSD finds its address for other OSDs"),
-    ("compressor_zlib_level", "level of zlib, 0 to 9: higher ones take more time for less space"),
+    ("compressor_zlib_level", "level of zlib, 0 to 9, or -1 for 6: higher ones take more time for less space"),
     ("compressor_zstd_level", "level of zstd, -7 to 22: higher ones take more time for less space"),
     ("crush_location", "place of the OSD in the CRUSH map"),
     ("debug_auth", "detail of the log about keys and tickets"),

@@ -11,6 +11,8 @@ use std::ops::RangeInclusive;
 
 /// Bytes of an extent's head.
 const HEAD: usize = 8;
+/// Level by which zlib's own default, 6, is asked for.
+const ZLIB_DEFAULT: i32 = -1;
 /// Flags of hints about an object's content.
 const COMPRESSIBLE: u32 = 256;
 const INCOMPRESSIBLE: u32 = 512;
@@ -46,6 +48,22 @@ impl Algorithm {
             Self::Zlib => 0..=9,
             Self::Zstd => -7..=22,
             Self::Lz4 | Self::Snappy => 0..=0,
+        }
+    }
+
+    /// Time that a level takes, in nanoseconds for each byte: a round number for text, not a measurement.
+    fn time(self, level: i32) -> u64 {
+        match (self, level) {
+            (Self::Lz4 | Self::Snappy, _) | (Self::Zstd, ..=2) => 3,
+            (Self::Zstd, 3..=4) => 6,
+            (Self::Zstd, 5..=8) => 15,
+            (Self::Zstd, 9..=12) => 40,
+            (Self::Zstd, 13..=16) => 120,
+            (Self::Zstd, _) => 400,
+            (Self::Zlib, ..=1) => 15,
+            (Self::Zlib, 2..=5) => 30,
+            (Self::Zlib, 6) => 45,
+            (Self::Zlib, _) => 120,
         }
     }
 
@@ -101,6 +119,9 @@ impl Compression {
 
     /// The level that the library is asked for: the nearest that the algorithm has.
     fn level(&self) -> i32 {
+        if self.algorithm == Algorithm::Zlib && self.level == ZLIB_DEFAULT {
+            return 6;
+        }
         let levels = self.algorithm.levels();
         self.level.clamp(*levels.start(), *levels.end())
     }
@@ -120,6 +141,43 @@ impl Compression {
     fn stored_max(&self, blocks: u64) -> u64 {
         let most = ((blocks * BLOCK) as f64 * self.required_ratio.clamp(0.0, 1.0)).ceil() as u64;
         most.div_ceil(BLOCK).min(blocks - 1)
+    }
+}
+
+/// Work of compression in one turn of a reactor: what a turn has left, in nanoseconds as [`Algorithm`] counts them. It
+/// depends on bytes and levels only, so that equal histories give equal stores.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Effort {
+    /// For the wanted levels.
+    wanted: u64,
+    /// For level 1, after that.
+    fast: u64,
+}
+
+impl Effort {
+    /// Most of each kind in a turn: more than the largest piece takes at the slowest level.
+    const MAX: u64 = 250_000_000;
+
+    /// The work that a turn may do.
+    pub(crate) const FULL: Self = Self { wanted: Self::MAX, fast: Self::MAX };
+
+    /// How the next `bytes` are compressed: as wanted, at level 1, or not at all (`None`).
+    pub(crate) fn spend(&mut self, how: &Compression, bytes: usize) -> Option<Compression> {
+        let time = |level| how.algorithm.time(level) * bytes as u64;
+        let level = how.level();
+        if let Some(left) = self.wanted.checked_sub(time(level)) {
+            self.wanted = left;
+            return Some(*how);
+        }
+        let level = level.min(1);
+        self.fast = self.fast.checked_sub(time(level))?;
+        Some(Compression { level, ..*how })
+    }
+}
+
+impl Default for Effort {
+    fn default() -> Self {
+        Self::FULL
     }
 }
 
@@ -285,12 +343,49 @@ mod tests {
                 lens.push(p.compress(&how, &data));
                 let stored = p.pack(&how, &data);
                 // Level 0 of zlib saves nothing.
-                assert_eq!(stored.is_none(), a == Algorithm::Zlib && level == i32::MIN);
+                assert_eq!(stored.is_none(), a == Algorithm::Zlib && level == i32::MIN, "{a:?} {level}");
                 assert!(stored.is_none_or(|s| p.unpack(&s, 16).unwrap() == data), "{a:?} {level}");
             }
             let (least, others) = lens[1..].split_last().unwrap();
             assert!(least.is_some() && others.iter().all(|l| l >= least), "{a:?} {lens:?}");
             assert!(lens[1] != lens[2] && lens[1] == lens[3], "{a:?} {lens:?}");
+        }
+    }
+
+    /// As zlib counts levels, -1 is its default.
+    #[test]
+    fn the_level_before_the_lowest_of_zlib_is_its_default() {
+        let level = |level| Compression { level, ..how(Algorithm::Zlib) }.level();
+        assert_eq!([-2, -1, 0, 9, 10].map(level), [0, 6, 0, 9, 9]);
+        assert_eq!(Compression { level: -1, ..how(Algorithm::Zstd) }.level(), -1);
+    }
+
+    /// The most that clients write at once, in pieces of 64 KiB.
+    #[test]
+    fn a_turn_takes_bounded_time_at_any_level() {
+        const PIECE: usize = 64 << 10;
+        for (a, level, least, most) in [
+            (Algorithm::Zstd, 22, 9, 9),
+            (Algorithm::Zstd, 1, 1440, 1440),
+            (Algorithm::Zlib, 9, 31, 31),
+            (Algorithm::Lz4, 0, 1440, 1440),
+        ] {
+            let how = Compression { level, ..how(a) };
+            let largest = Effort::default().spend(&how, EXTENT_MAX as usize * BLOCK_LEN);
+            assert_eq!(largest, Some(how), "the largest piece fits");
+            let (mut turn, mut time, mut wanted, mut plain) = (Effort::FULL, 0, 0, 0);
+            for _ in 0..(90 << 20) / PIECE {
+                match turn.spend(&how, PIECE) {
+                    Some(h) => {
+                        time += a.time(h.level()) * PIECE as u64;
+                        wanted += usize::from(h == how);
+                        assert!(h == how || h.level() <= 1);
+                    }
+                    None => plain += 1,
+                }
+            }
+            assert!(time <= 2 * Effort::MAX, "{a:?} {level}: {time} ns");
+            assert!((least..=most).contains(&wanted), "{a:?} {level}: {wanted} as wanted, {plain} plain");
         }
     }
 

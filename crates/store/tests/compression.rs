@@ -284,6 +284,20 @@ fn incompressible_data_stays_plain_and_is_counted() {
     w.verify();
 }
 
+/// 64 pieces in one turn, of which nine get the slow level. The next turn begins anew.
+#[test]
+fn a_turn_compresses_little_at_a_slow_level_and_the_rest_at_a_fast_one() {
+    let slow = Compression { level: 22, ..how(Algorithm::Zstd) };
+    let mut w = World::new(Some(slow));
+    w.run(vec![write("o", 0, soft(4 << 20, 1))]);
+    let c = w.s.packing();
+    assert_eq!((c.packed, c.unpackable, c.hurried), (64, 0, 55));
+    w.run(vec![write("p", 0, soft(64 * KIB, 2))]);
+    let c = w.s.packing();
+    assert_eq!((c.packed, c.hurried), (65, 55));
+    w.verify();
+}
+
 #[test]
 fn rot_in_an_extent_is_an_error_and_spares_the_others() {
     let mut w = World::new(Some(how(Algorithm::Zlib)));

@@ -124,6 +124,7 @@ pub const BLUESTORE: &[Counter] = &[
         .bytes(),
     count("compress_success_count", "Sum for beneficial compress ops"),
     count("compress_rejected_count", "Sum for compress ops rejected due to low net gain of space"),
+    count("compress_hurried_count", "Pieces compressed at a faster level than set, or not at all: too much at once"),
 ];
 
 #[cfg(test)]

@@ -103,6 +103,8 @@ pub struct Packing {
     pub packed: u64,
     /// Pieces that did not become small enough.
     pub unpackable: u64,
+    /// Pieces that got a faster level than wanted, or none, since much was compressed in the same turn.
+    pub hurried: u64,
 }
 
 /// Counters for metrics. All of them only grow.

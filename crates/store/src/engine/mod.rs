@@ -351,6 +351,7 @@ impl Store {
         if self.failed().is_some() {
             return;
         }
+        self.compressor.end_turn();
         if let Some(block) = self.space.freed_twice() {
             return self.fail(format!("block {block} was freed while it was free"), errno::EIO);
         }

@@ -17,7 +17,7 @@ use super::perform::{Applied, Run};
 use super::read::Resident;
 use super::sources::Sources;
 use crate::api::{ReadError, Tag};
-use crate::compress::{Compression, Packer};
+use crate::compress::{Compression, Effort, Packer};
 use crate::key::{Cid, Oid};
 use crate::layout::{BLOCK, BLOCK_LEN, COMPRESSION};
 use crate::meta::Meta;
@@ -45,6 +45,7 @@ pub(super) struct Compressor {
     /// Settings of pools; few have any.
     pools: Vec<(PoolId, Compression)>,
     packer: Box<Packer>,
+    effort: Effort,
     counts: Packing,
 }
 
@@ -52,6 +53,23 @@ impl Compressor {
     /// True if no pool is compressed.
     pub(super) fn is_off(&self) -> bool {
         self.pools.is_empty()
+    }
+
+    /// Begins another turn.
+    pub(super) fn end_turn(&mut self) {
+        self.effort = Effort::FULL;
+    }
+
+    /// The stored form of a piece, if it becomes small enough within what the turn may take.
+    fn pack(&mut self, how: &Compression, piece: &[u8]) -> Option<Bytes> {
+        let Some(by) = self.effort.spend(how, piece.len()) else {
+            self.counts.hurried += 1;
+            return None;
+        };
+        self.counts.hurried += u64::from(by != *how);
+        let stored = self.packer.pack(&by, piece);
+        *if stored.is_some() { &mut self.counts.packed } else { &mut self.counts.unpackable } += 1;
+        stored
     }
 
     /// Counts of the pieces that were to be compressed.
@@ -439,15 +457,12 @@ impl Store {
         while block < last {
             let next = ((block / grid + 1) * grid).min(last);
             let piece = part(block * BLOCK, next * BLOCK);
-            if next - block >= how.blocks_min() {
-                if let Some(stored) = self.compressor.packer.pack(&how, &piece) {
-                    self.compressor.counts.packed += 1;
-                    self.write(run, cid, oid, id, plain, part(plain, block * BLOCK))?;
-                    self.put_extent(run, cid, oid, id, block, next, stored)?;
-                    plain = next * BLOCK;
-                } else {
-                    self.compressor.counts.unpackable += 1;
-                }
+            if next - block >= how.blocks_min()
+                && let Some(stored) = self.compressor.pack(&how, &piece)
+            {
+                self.write(run, cid, oid, id, plain, part(plain, block * BLOCK))?;
+                self.put_extent(run, cid, oid, id, block, next, stored)?;
+                plain = next * BLOCK;
             }
             block = next;
         }

@@ -160,6 +160,7 @@ fn compression_section(c: Packing, pools: &[(base::PoolId, u64, u64)]) -> Sectio
     s.put("bluestore_compressed", stored).put("bluestore_compressed_allocated", stored);
     s.put("bluestore_compressed_original", pools.iter().map(|p| p.1).sum::<u64>());
     s.put("compress_success_count", c.packed).put("compress_rejected_count", c.unpackable);
+    s.put("compress_hurried_count", c.hurried);
     s
 }
 
