@@ -220,15 +220,15 @@ fn time_options(get: impl Fn(&str) -> Option<String>) -> Result<(Duration, Durat
     Ok((device_timeout, busy_poll))
 }
 
-/// The NUMA node that `osd_numa_node` names; -1, as in Ceph, is none.
-fn numa_option(get: impl Fn(&str) -> Option<String>, sys: &Path) -> Result<Option<reactor::numa::Node>, Error> {
+/// The NUMA node that `osd_numa_node` names; -1, as in Ceph, is none. Error: the reason why its node can't be used.
+fn numa_option(get: impl Fn(&str) -> Option<String>, sys: &Path) -> Result<Option<reactor::numa::Node>, String> {
     let Some(text) = get("osd_numa_node") else { return Ok(None) };
     match text.trim().parse::<i32>() {
         Ok(-1) => Ok(None),
         Ok(n @ 0..) => {
-            Ok(Some(reactor::numa::Node::find(sys, n.unsigned_abs()).map_err(|e| format!("osd_numa_node: {e}"))?))
+            reactor::numa::Node::find(sys, n.unsigned_abs()).map(Some).map_err(|e| format!("osd_numa_node: {e}"))
         }
-        _ => Err(format!("osd_numa_node = {text}: not the number of a NUMA node, nor -1 for none").into()),
+        _ => Err(format!("osd_numa_node = {text}: not the number of a NUMA node, nor -1 for none")),
     }
 }
 
@@ -262,7 +262,7 @@ fn osd_options(conf: &Conf, a: &OsdArgs) -> Result<OsdOptions, Error> {
     Ok(OsdOptions {
         memory: crate::memory::of_osd(get, here)?,
         busy_poll,
-        numa: numa_option(get, Path::new("/sys"))?,
+        numa: numa_option(get, Path::new("/sys")),
         move_pgs: get("osd_move_pgs").is_none_or(|v| v == "true" || v == "1"),
         device: DeviceOptions {
             path: block,
@@ -372,12 +372,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_numa_node_exists_or_is_refused() {
+    fn a_numa_node_exists_or_there_is_a_reason() {
         let sys = std::env::temp_dir().join(format!("belemnite-daemon-numa-{}", std::process::id()));
         let node = sys.join("devices/system/node/node0");
         std::fs::create_dir_all(&node).unwrap();
         std::fs::write(node.join("cpulist"), "0-3\n").unwrap();
-        let of = |text: Option<&str>| numa_option(|_| text.map(str::to_owned), &sys).map_err(|e| e.to_string());
+        let of = |text: Option<&str>| numa_option(|_| text.map(str::to_owned), &sys);
         assert_eq!((of(None), of(Some("-1"))), (Ok(None), Ok(None)));
         assert_eq!(of(Some("0")).unwrap().unwrap().cpus.to_string(), "0-3");
         let error = |text| of(Some(text)).unwrap_err();

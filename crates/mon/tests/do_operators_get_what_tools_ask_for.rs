@@ -270,6 +270,19 @@ fn numa_nodes_are_those_that_osds_report() {
 }
 
 #[test]
+fn health_names_an_osd_that_cannot_use_its_numa_node() {
+    let (mut c, admin, _) = Cluster::with_osds(2);
+    let why = "osd_numa_node: there is no NUMA node 7; this machine has 0";
+    let said = BTreeMap::from([("hostname", "h"), ("numa_node_error", why)].map(|(k, v)| (k.to_owned(), v.to_owned())));
+    let health = json!({ "prefix": "health", "detail": "detail" });
+    assert!(!c.command(admin, &health, "").2.contains("OSD_NUMA_NODE"));
+    c.core.pretend(|s| drop(s.osds.metadata.insert(OsdId(1), said)));
+    let (_, _, out) = c.command(admin, &health, "");
+    assert!(out.contains("[WRN] OSD_NUMA_NODE: 1 osds can't use the NUMA node of their options"), "{out}");
+    assert!(out.contains(&format!("osd.1 on h runs on all nodes: {why}")), "{out}");
+}
+
+#[test]
 fn the_manager_role_tells_its_state_and_the_slow_links() {
     let (mut c, admin, _) = Cluster::with_osds(3);
     let pings = wire::types::HbPingTime { back_pingtime: [2_000_000, 1, 1], ..Default::default() };

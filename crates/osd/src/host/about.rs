@@ -100,20 +100,24 @@ pub(super) fn metadata(s: &Start) -> BTreeMap<String, String> {
     if let Some(n) = numa_node(Path::new("/"), nets.iter().map(String::as_str)) {
         all.insert("network_numa_node".to_owned(), n);
     }
-    all.extend(binding(o));
+    all.extend(binding(&o.numa));
     all.extend(container().map(|(k, v)| (k.to_owned(), v)));
     all.extend(creation(s).map(|(k, v)| (k.to_owned(), v)));
     all.extend(device(s, rotational).map(|(k, v)| (k.to_owned(), v)));
     all
 }
 
-/// The NUMA node that the OSD is bound to, and the processors that this thread may really use.
-fn binding(o: &super::OsdOptions) -> impl Iterator<Item = (String, String)> + use<> {
-    let pairs = o.numa.as_ref().map(|n| {
-        let cpus = reactor::numa::Cpus::of_this_thread().map_or_else(|_| String::new(), |c| c.to_string());
-        [("numa_node".to_owned(), n.number.to_string()), ("numa_node_cpus".to_owned(), cpus)]
-    });
-    pairs.into_iter().flatten()
+/// The NUMA node that the OSD is bound to, and the processors that this thread may really use; or the reason why it is
+/// not bound.
+fn binding(numa: &Result<Option<reactor::numa::Node>, String>) -> Vec<(String, String)> {
+    match numa {
+        Ok(None) => Vec::new(),
+        Ok(Some(n)) => {
+            let cpus = reactor::numa::Cpus::of_this_thread().map_or_else(|_| String::new(), |c| c.to_string());
+            vec![("numa_node".to_owned(), n.number.to_string()), ("numa_node_cpus".to_owned(), cpus)]
+        }
+        Err(why) => vec![("numa_node_error".to_owned(), why.clone())],
+    }
 }
 
 /// The container that the process runs in, by the environment that orchestrators set.
@@ -352,5 +356,11 @@ mod tests {
         assert_eq!((of("10.1.2.3"), of("10.2.0.1"), of("fe80::1")), ("eth0".into(), String::new(), "eth1".into()));
         assert_eq!(of("127.0.0.1"), "");
         std::fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn an_osd_tells_why_it_is_not_bound_to_its_numa_node() {
+        assert_eq!(binding(&Err("why".to_owned())), [("numa_node_error".to_owned(), "why".to_owned())]);
+        assert!(binding(&Ok(None)).is_empty());
     }
 }

@@ -122,9 +122,6 @@ pub enum OsdError {
         /// Error of the system.
         source: std::io::Error,
     },
-    /// The OSD cannot be bound to the NUMA node of its options.
-    #[error("osd_numa_node: {0}")]
-    Numa(#[from] reactor::numa::NumaError),
     /// The content of the store does not fit this OSD.
     #[error("{0}")]
     Store(String),
@@ -213,8 +210,9 @@ fn addrs_of(listen: &Listen) -> Addrs {
 
 /// Runs an OSD until SIGTERM, SIGINT or the end of standard input (if supervised). Error: the reason why the OSD did
 /// not start or ended on its own.
-pub fn run(o: OsdOptions) -> Result<(), OsdError> {
-    let modes = bind(&o).and_then(|()| modes(&o))?;
+pub fn run(mut o: OsdOptions) -> Result<(), OsdError> {
+    bind(&mut o);
+    let modes = modes(&o)?;
     let err = device_error(&o.device.path);
     let file = disk::open(&o.device.path).map_err(|e| err(e.to_string()))?;
     if o.device.grow_at_start {
@@ -279,17 +277,27 @@ pub fn run(o: OsdOptions) -> Result<(), OsdError> {
 }
 
 /// Binds this thread to the node of the options. All threads of the OSD are started by it, and the stores are opened by
-/// it.
-fn bind(o: &OsdOptions) -> Result<(), OsdError> {
-    let Some(node) = &o.numa else { return Ok(()) };
-    if let Some(error) = node.bind()? {
-        tracing::warn!(
-            node = node.number, %error,
+/// it. Without a usable node the OSD runs where the system lets it, and health tells why.
+fn bind(o: &mut OsdOptions) {
+    match bound(o) {
+        Ok(None) => {}
+        Ok(Some(error)) => tracing::warn!(
+            osd = o.whoami.0, %error,
             "osd_numa_node: the system does not let this process prefer memory of the node; only its threads are bound"
-        );
+        ),
+        Err(why) => {
+            tracing::warn!(osd = o.whoami.0, "{why}; the OSD runs on all nodes until the option is right at a start");
+            o.numa = Err(why);
+        }
     }
+}
+
+/// Binds this thread; returns the error of preferring memory, if there was one. Error: the reason why no node is used.
+fn bound(o: &OsdOptions) -> Result<Option<std::io::Error>, String> {
+    let Some(node) = o.numa.as_ref().map_err(Clone::clone)? else { return Ok(None) };
+    let memory = node.bind().map_err(|e| format!("osd_numa_node: {e}"))?;
     tracing::info!(osd = o.whoami.0, node = node.number, cpus = %node.cpus, "bound to a NUMA node");
-    Ok(())
+    Ok(memory)
 }
 
 fn take<T>(m: &Mutex<Vec<Option<T>>>, i: usize) -> Option<T> {

@@ -43,8 +43,9 @@ pub struct OsdOptions {
     pub move_pgs: bool,
     /// Longest time for which a reactor looks for work before it sleeps (`osd_busy_poll`).
     pub busy_poll: Duration,
-    /// NUMA node whose processors and memory the OSD uses, if it is bound to one (`osd_numa_node`).
-    pub numa: Option<reactor::numa::Node>,
+    /// NUMA node whose processors and memory the OSD uses, if it is bound to one (`osd_numa_node`). Error: the reason why
+    /// it is bound to none although the option names one.
+    pub numa: Result<Option<reactor::numa::Node>, String>,
     /// Path of the admin socket, if any.
     pub admin_socket: Option<PathBuf>,
     /// Directory of the OSD, for its metadata.

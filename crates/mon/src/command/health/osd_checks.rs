@@ -24,6 +24,7 @@ pub(super) fn add(a: &mut Adder, state: &ClusterState) {
     let map = &*state.osdmap;
     down(a, map);
     store_failures(a, state);
+    unbound(a, state);
     ahead(a, state);
     foreign(a, state);
     orphans(a, map);
@@ -104,6 +105,16 @@ fn store_failures(a: &mut Adder, state: &ClusterState) {
         Some(format!("{o} on {host}: {}; {then}", m.get(DEVICE_SILENCE)?))
     });
     a.add_some("OSD_DEVICE_SILENT", Warn, "osds have a device that does not answer", detail.collect());
+}
+
+/// Adds an alert for OSDs that run, but can't use the NUMA node of their options.
+fn unbound(a: &mut Adder, state: &ClusterState) {
+    let up = state.osds.metadata.iter().filter(|(o, _)| state.osdmap.is_up(**o));
+    let detail = up.filter_map(|(o, m)| {
+        let host = m.get("hostname").map_or("an unknown host", String::as_str);
+        Some(format!("{o} on {host} runs on all nodes: {}", m.get("numa_node_error")?))
+    });
+    a.add_some("OSD_NUMA_NODE", Warn, "osds can't use the NUMA node of their options", detail.collect());
 }
 
 /// Adds an alert for OSDs whose maps are newer than the monitor's.
