@@ -32,6 +32,9 @@ pub struct StoredGrowth {
     pub at: Option<PgId>,
     /// Epochs of the maps before OSDs joined, each for the PGs up to the named one; `None` for the last.
     pub before: Vec<(Option<PgId>, Epoch)>,
+    /// The newest map when it was stored; the monitor sets it. If other maps followed, a program that knows no pass made
+    /// them, and PGs have moved: the pass is void.
+    pub seen: Epoch,
 }
 
 /// The upmap items of a PG.
@@ -110,7 +113,7 @@ impl Growth {
     #[must_use]
     pub fn stored(&self) -> Option<StoredGrowth> {
         let before = self.before.iter().map(|(upto, m)| (*upto, m.epoch)).collect();
-        self.is_under_way().then_some(StoredGrowth { at: self.at, before })
+        self.is_under_way().then_some(StoredGrowth { at: self.at, before, seen: Epoch(0) })
     }
 
     /// Goes on with a stored pass, and begins it anew if OSDs have joined since. `map` gives the map of an epoch; PGs of

@@ -305,21 +305,24 @@ fn get_place(r: &mut Reader<'_>) -> Result<Option<PgId>> {
 
 impl Encode for Growing {
     fn encode(&self, w: &mut Writer) {
-        w.versioned(1, 1, |w| {
+        w.versioned(2, 1, |w| {
             put_place(w, self.0.at.as_ref());
             w.seq(self.0.before.iter(), |w, (upto, e)| {
                 put_place(w, upto.as_ref());
                 w.put(e);
             });
+            w.put(&self.0.seen);
         });
     }
 }
 impl Decode for Growing {
     fn decode(r: &mut Reader<'_>) -> Result<Self> {
-        r.versioned("growth", 1, |r, _| {
+        r.versioned("growth", 2, |r, v| {
             let at = get_place(r)?;
             let before = r.vec_with("maps", |r| Ok((get_place(r)?, r.get()?)))?;
-            Ok(Self(StoredGrowth { at, before }))
+            // The first form does not say whether other maps followed.
+            let seen = if v >= 2 { r.get()? } else { Epoch(0) };
+            Ok(Self(StoredGrowth { at, before, seen }))
         })
     }
 }

@@ -4,9 +4,11 @@
 //! move. `mgr::balance::Growth` finds the items. Of very many PGs the rest follows with the ticks; until then those PGs may
 //! begin to move. How far the pass is stands in the state, so that another monitor that begins to lead goes on with it.
 //!
-//! Invariant: a proposal or tick looks at no more than [`PGS_A_STEP`] PGs.
+//! Invariants:
+//!  1. A proposal or tick looks at no more than [`PGS_A_STEP`] PGs.
+//!  2. A stored pass names the newest map. So one that is followed by maps of a program that knows no passes is dropped.
 //!
-//! Tests: an assertion; `tests/does_the_balancer_even_osds_out.rs`.
+//! Tests: an assertion (1); `tests/does_the_balancer_even_osds_out.rs` (2, `a_pass_ends_with_maps_that_were_made_without_it`).
 
 use crate::command::rehearse::steps::KEY as REHEARSED;
 use crate::core::MonCore;
@@ -43,6 +45,12 @@ impl MonCore {
         if self.ticks.asks_for_growth()
             && let Some(stored) = self.state.osds.growth.clone()
         {
+            if stored.seen != self.state.osdmap.epoch {
+                let (seen, now) = (stored.seen, self.state.osdmap.epoch);
+                tracing::warn!(%seen, %now, "balancer: drops a pass that held PGs while OSDs joined, since maps were made without it");
+                self.pending.set_growth(None);
+                return;
+            }
             let epochs = || stored.before.iter().map(|(_, e)| *e);
             let ranges = epochs().flat_map(|e| self.state.history.ranges_for_fulls(e, e)).collect();
             self.fetch(ranges, 0, Fetch::Growth(stored));
@@ -55,6 +63,18 @@ impl MonCore {
     /// Goes on with the pass of the monitor that led before, with the maps that it compared with.
     pub(in crate::core) fn resume_growth(&mut self, stored: &StoredGrowth, maps: &BTreeMap<Epoch, Arc<OsdMap>>) {
         self.ticks.growth().resume(stored, |e| maps.get(&e).cloned());
+    }
+
+    /// Names the map that the pending change makes in the stored pass.
+    pub(in crate::core) fn mark_growth(&mut self) {
+        let next = if self.pending.inc().is_some() { self.state.osdmap.epoch.next() } else { self.state.osdmap.epoch };
+        let going = match &self.pending.growth {
+            Some(own) => own.clone(),
+            None => self.state.osds.growth.clone().filter(|g| g.seen == self.state.osdmap.epoch),
+        };
+        if let Some(g) = going.filter(|g| g.seen != next) {
+            self.pending.set_growth(Some(StoredGrowth { seen: next, ..g }));
+        }
     }
 
     fn step_growth(&mut self) {
@@ -88,7 +108,7 @@ impl MonCore {
             let line = format!("balancer: holds {n} placement groups where they are while OSDs join");
             self.pending.log(&self.state, self.now, Prio::INFO, "cluster", line);
         }
-        let stored = growth.stored();
+        let stored = growth.stored().map(|g| StoredGrowth { seen: self.state.osdmap.epoch, ..g });
         if self.pending.growth.as_ref().unwrap_or(&self.state.osds.growth) != &stored {
             self.pending.set_growth(stored);
         }

@@ -126,6 +126,7 @@ impl MonCore {
             return;
         }
         self.hold_growth();
+        self.mark_growth();
         let mut creating = self.clear_creating_flags();
         let mut pending = std::mem::take(&mut self.pending);
         let mut waiters = self.answers.take_waiters();
