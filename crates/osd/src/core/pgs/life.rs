@@ -188,6 +188,7 @@ impl Pgs {
                 None => {
                     // The parent is being removed, so there is no copy here, and waiting peers are told so.
                     self.forget(spg, i);
+                    self.note_members();
                     for (from, m) in self.pgs.remove(i).map(|p| p.into_held_messages()).into_iter().flatten() {
                         self.handle_peer(from, m, now, store);
                     }

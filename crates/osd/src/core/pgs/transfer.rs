@@ -288,6 +288,7 @@ impl Pgs {
                         t.begin.push((p.cid(), None, false));
                     }
                     self.forget(p.spg(), i);
+                    self.note_members();
                 }
             }
             _ => {
