@@ -284,6 +284,30 @@ fn the_fullest_osds_lose_weight_and_a_trial_changes_nothing() {
 }
 
 #[test]
+fn an_osd_that_left_by_mistake_gets_its_pgs_back() {
+    let mut f = Field::new();
+    let places = |f: &Field| -> Vec<Vec<OsdId>> {
+        let set = |seed| f.c.map().pg_to_up_acting(PgId { pool: f.pool, seed }).up.to_vec();
+        (0..PGS).map(set).collect()
+    };
+    let weigh = |f: &mut Field, weight: f64| {
+        f.c.ok(f.admin, &json!({ "prefix": "osd crush reweight", "name": "osd.3", "weight": weight }));
+    };
+    let before = places(&f);
+    weigh(&mut f, 0.0);
+    assert_ne!(places(&f), before);
+    weigh(&mut f, 1.0);
+    assert_eq!((places(&f), f.items()), (before, 0));
+    // Once the PGs have moved, it is as good as new.
+    weigh(&mut f, 0.0);
+    f.report(0, 0);
+    let moved = places(&f);
+    weigh(&mut f, 1.0);
+    assert_eq!(places(&f), moved);
+    assert!(f.items() > 0);
+}
+
+#[test]
 fn pgs_with_objects_stay_when_an_osd_joins_and_the_balancer_moves_them() {
     let mut f = Field::new();
     let held = |f: &Field, o: i32| f.places().iter().filter(|s| s.contains(&OsdId(o))).count();

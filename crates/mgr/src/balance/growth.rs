@@ -10,9 +10,10 @@
 //! Invariants:
 //!  1. A set that is kept is one that the pool's rule could make: its OSDs have weight and lie in different failure domains.
 //!  2. A PG whose upmaps, pool or rule changed since is left alone: someone else has moved it.
+//!  3. A PG is not kept from OSDs that have its data still, such as those that left by mistake and come back.
 //!
 //! Tests: `src/balance/growth/tests.rs` (1, `no_pg_moves_when_osds_join_and_the_balancer_ends_even`; 2,
-//! `pgs_that_nobody_wants_kept_and_other_changes_of_the_pool_move`).
+//! `pgs_that_nobody_wants_kept_and_other_changes_of_the_pool_move`; 3, `an_osd_that_comes_back_gets_its_pgs_again`).
 
 use super::items_between;
 use base::{Epoch, OsdId, PgId};
@@ -92,6 +93,14 @@ fn with_weight(map: &OsdMap, takes: &[i32]) -> BTreeSet<i32> {
     out
 }
 
+/// Facts about PGs that maps do not have.
+pub trait Facts {
+    /// True if a PG is to be kept where it is.
+    fn is_wanted(&self, pg: PgId) -> bool;
+    /// The OSDs that serve a PG's data by its last report, of a coded pool by shard; empty if they are unknown.
+    fn holders(&self, pg: PgId) -> &[OsdId];
+}
+
 impl Growth {
     /// Begins a pass, or begins the present one anew, because OSDs join after `before`.
     pub fn begin(&mut self, before: Arc<OsdMap>) {
@@ -134,8 +143,8 @@ impl Growth {
     }
 
     /// Looks at up to `n` more PGs, and returns the items of those that are to be kept; without items a PG keeps its place
-    /// by CRUSH. `after` is the map with the OSDs that have joined, `wanted` selects PGs.
-    pub fn step(&mut self, after: &OsdMap, n: usize, wanted: &dyn Fn(PgId) -> bool) -> Vec<(PgId, Items)> {
+    /// by CRUSH. `after` is the map with the OSDs that have joined, `facts` tells of PGs.
+    pub fn step(&mut self, after: &OsdMap, n: usize, facts: &impl Facts) -> Vec<(PgId, Items)> {
         let mut out = Vec::new();
         let n = if self.is_under_way() { n } else { 0 };
         for _ in 0..n {
@@ -149,8 +158,8 @@ impl Growth {
                 self.before.pop_front();
             }
             let Some((_, before)) = self.before.front() else { break };
-            if wanted(pg)
-                && let Some(items) = kept(before, after, pg, &mut self.rules)
+            if facts.is_wanted(pg)
+                && let Some(items) = kept(before, after, pg, &mut self.rules, facts)
             {
                 out.push((pg, items));
             }
@@ -174,7 +183,7 @@ fn next(map: &OsdMap, at: Option<PgId>) -> Option<PgId> {
 
 /// The items by which a PG keeps the OSDs that it has under `before`; `None` if it needs no other items, or may not or
 /// cannot keep them.
-fn kept(before: &OsdMap, after: &OsdMap, pg: PgId, rules: &mut RuleOsds) -> Option<Items> {
+fn kept(before: &OsdMap, after: &OsdMap, pg: PgId, rules: &mut RuleOsds, facts: &impl Facts) -> Option<Items> {
     let (was, pool) = (before.pool(pg.pool)?, after.pool(pg.pool)?);
     let placed_by = |p: &PgPool| (p.crush_rule, p.size, p.pgp_num, p.pg_num);
     let items = |m: &OsdMap| m.pg_upmap_items.get(&pg).cloned().unwrap_or_default();
@@ -187,7 +196,12 @@ fn kept(before: &OsdMap, after: &OsdMap, pg: PgId, rules: &mut RuleOsds) -> Opti
         return None;
     }
     let had = before.pg_to_raw_upmap(pg);
-    if after.pg_to_raw_upmap(pg).as_slice() == had.as_slice() {
+    let chosen = after.pg_to_raw_upmap(pg);
+    if chosen.as_slice() == had.as_slice() {
+        return None;
+    }
+    let temp = before.pg_temp.get(&pg).map_or(&[][..], |t| t);
+    if [temp, facts.holders(pg)].into_iter().any(|holders| have_data(pool, &chosen, &had, holders)) {
         return None;
     }
     let (raw, _) = after.pg_to_raw(pg);
@@ -201,6 +215,16 @@ fn kept(before: &OsdMap, after: &OsdMap, pg: PgId, rules: &mut RuleOsds) -> Opti
     let found =
         if pool.is_erasure() { found } else { found.or_else(|| items_between(&raw, &in_order_of(&raw, &want))) };
     found.filter(|f| *f != items(after))
+}
+
+/// True if the OSDs that a PG gets have its data already: those of `chosen` that are not in `had` are among `holders`, of
+/// a coded pool with the same shards.
+fn have_data(pool: &PgPool, chosen: &[OsdId], had: &[OsdId], holders: &[OsdId]) -> bool {
+    let is_in = |set: &[OsdId], i: usize, o: &OsdId| {
+        if pool.is_erasure() { set.get(i) == Some(o) } else { set.contains(o) }
+    };
+    let mut new = chosen.iter().enumerate().filter(|(i, o)| **o != OsdId::NONE && !is_in(had, *i, o));
+    !holders.is_empty() && new.all(|(i, o)| is_in(holders, i, o))
 }
 
 /// The OSDs that a PG had, with those of CRUSH's new choice in the places of missing ones.

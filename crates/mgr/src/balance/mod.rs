@@ -26,7 +26,7 @@ mod target;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use growth::{Growth, StoredGrowth, joins};
+pub use growth::{Facts as GrowthFacts, Growth, StoredGrowth, joins};
 pub use items::items_between;
 pub use moves::{Limits, Move, Plan};
 pub use options::{Balancer, BalancerChange, BalancerOptions, CREATED, NOTHING, NamedPlan};

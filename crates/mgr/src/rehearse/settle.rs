@@ -1,8 +1,8 @@
 //! From a change of the map to the map on which the cluster comes to rest.
 
 use super::Facts;
-use crate::balance::{Growth, joins};
-use base::PgId;
+use crate::balance::{Growth, GrowthFacts, joins};
+use base::{OsdId, PgId};
 use cluster::osdmap::RuleOsds;
 use cluster::pool::{pg_mask, stable_mod};
 use cluster::{Incremental, MapError, OsdMap, PgPool};
@@ -22,6 +22,15 @@ pub struct Settled {
     pub held: usize,
 }
 
+impl GrowthFacts for Facts {
+    fn is_wanted(&self, pg: PgId) -> bool {
+        self.is_held(pg)
+    }
+    fn holders(&self, pg: PgId) -> &[OsdId] {
+        self.pgs.get(&pg).map_or(&[], |f| &f.holders)
+    }
+}
+
 /// Follows a change of a map to its end. Error: the change does not apply.
 pub fn settle(before: &Arc<OsdMap>, change: &Incremental, facts: &Facts) -> Result<Settled, MapError> {
     let mut map = before.apply(change)?;
@@ -30,7 +39,7 @@ pub fn settle(before: &Arc<OsdMap>, change: &Incremental, facts: &Facts) -> Resu
     if facts.hold.is_some() && joins(before, &map) {
         let mut growth = Growth::default();
         growth.begin(Arc::clone(before));
-        let items = growth.step(&map, usize::MAX, &|pg| facts.is_held(pg));
+        let items = growth.step(&map, usize::MAX, facts);
         held = items.len();
         if held > 0 {
             free = Some(at_rest(before, map.clone())?);

@@ -9,6 +9,30 @@ use cluster::crush::Location;
 use cluster::osdmap::{Incremental, WEIGHT_IN};
 use std::collections::BTreeMap;
 
+/// Facts by which some PGs are kept, and nothing is known of acting sets.
+struct Wanted<F: Fn(PgId) -> bool>(F);
+
+impl<F: Fn(PgId) -> bool> Facts for Wanted<F> {
+    fn is_wanted(&self, pg: PgId) -> bool {
+        self.0(pg)
+    }
+    fn holders(&self, _: PgId) -> &[OsdId] {
+        &[]
+    }
+}
+
+/// Facts by which all PGs are kept, with the acting sets that they report.
+struct Acting(BTreeMap<PgId, Vec<OsdId>>);
+
+impl Facts for Acting {
+    fn is_wanted(&self, _: PgId) -> bool {
+        true
+    }
+    fn holders(&self, pg: PgId) -> &[OsdId] {
+        self.0.get(&pg).map_or(&[], |v| v)
+    }
+}
+
 /// The map with one more OSD in a host, in a new one if there is no host of that number.
 fn grown(map: &OsdMap, host: usize, weight: u32) -> OsdMap {
     let n = map.max_osd;
@@ -56,7 +80,7 @@ fn places(map: &OsdMap) -> BTreeMap<PgId, Vec<OsdId>> {
 fn whole(before: &OsdMap, after: &OsdMap) -> OsdMap {
     let mut g = Growth::default();
     g.begin(Arc::new(before.clone()));
-    let items = g.step(after, usize::MAX, &|_| true);
+    let items = g.step(after, usize::MAX, &Wanted(|_| true));
     assert!(!g.is_under_way());
     with(after, &items)
 }
@@ -140,10 +164,10 @@ fn only_pgs_that_others_touched_move() {
                     touched.push(pg);
                 }
             }
-            let items = g.step(&map, 1 + rng.below(30) as usize, &|_| true);
+            let items = g.step(&map, 1 + rng.below(30) as usize, &Wanted(|_| true));
             map = with(&map, &items);
         }
-        let items = g.step(&map, usize::MAX, &|_| true);
+        let items = g.step(&map, usize::MAX, &Wanted(|_| true));
         map = with(&map, &items);
         let now = places(&map);
         let stays = |pg: &PgId| !touched.contains(pg) && Some(pg.pool) != gone;
@@ -160,7 +184,7 @@ fn pgs_that_nobody_wants_kept_and_other_changes_of_the_pool_move() {
     let after = grown(&map, 12, 8 << 16);
     let mut g = Growth::default();
     g.begin(Arc::new(map.clone()));
-    let items = g.step(&after, usize::MAX, &|pg| pg.pool == PoolId(3));
+    let items = g.step(&after, usize::MAX, &Wanted(|pg: PgId| pg.pool == PoolId(3)));
     assert!(!items.is_empty() && items.iter().all(|(pg, _)| pg.pool == PoolId(3)));
     // The pool gets another number of copies in the same change.
     let mut changed = after.clone();
@@ -168,7 +192,7 @@ fn pgs_that_nobody_wants_kept_and_other_changes_of_the_pool_move() {
     inc.new_pools.insert(PoolId(3), PgPool { size: 2, ..PgPool::clone(changed.pool(PoolId(3)).unwrap()) });
     changed = changed.apply(&inc).unwrap();
     g.begin(Arc::new(map));
-    assert!(g.step(&changed, usize::MAX, &|pg| pg.pool == PoolId(3)).is_empty());
+    assert!(g.step(&changed, usize::MAX, &Wanted(|pg: PgId| pg.pool == PoolId(3))).is_empty());
 }
 
 /// The map with another CRUSH map.
@@ -250,4 +274,37 @@ fn many_empty_osds_fill_where_each_domain_has_a_copy_of_every_pg() {
     // One that has no time to find a move does not say that there is none.
     let plan = Spread::of(&map, |_, _| 1.0).plan(&map, &all(&map), Limits { tries: 3, ..few }, &|_| false);
     assert!(plan.moves.is_empty() && plan.is_cut());
+}
+
+#[test]
+fn an_osd_that_comes_back_gets_its_pgs_again() {
+    let map = sixty();
+    let weighed = |weight| {
+        let mut crush = (*map.crush).clone();
+        crush.reweight_item(7, weight).unwrap();
+        crush.rebuild_shadows().unwrap();
+        let mut m = map.clone();
+        m.crush = Arc::new(crush);
+        m
+    };
+    let without = weighed(0);
+    let pgs: Vec<PgId> = places(&map).into_keys().collect();
+    let at = |m: &OsdMap| -> BTreeMap<_, _> { pgs.iter().map(|pg| (*pg, m.pg_to_raw_upmap(*pg).to_vec())).collect() };
+    let moved = pgs.iter().filter(|pg| at(&map)[pg] != at(&without)[pg]).count();
+    assert!(moved > 0 && joins(&without, &map));
+    let step = |before: &OsdMap, facts: &Acting| {
+        let mut g = Growth::default();
+        g.begin(Arc::new(before.clone()));
+        g.step(&map, usize::MAX, facts)
+    };
+    let unknown = Acting(BTreeMap::new());
+    assert!(!step(&without, &unknown).is_empty(), "an OSD without data");
+    // The PGs report the sets that they had.
+    assert!(step(&without, &Acting(at(&map))).is_empty());
+    // They serve from the OSDs that they had while they move.
+    let mut moving = without.clone();
+    moving.pg_temp = at(&map).into_iter().filter(|(pg, set)| at(&without)[pg] != *set).collect();
+    assert!(step(&moving, &unknown).is_empty());
+    // They have moved.
+    assert!(!step(&without, &Acting(at(&without))).is_empty());
 }

@@ -1,7 +1,7 @@
 //! The plan of a change in steps: the PGs that are held, the way back, and what moves at once.
 
 use super::{Items, Kept, PGS_MAX, Undo, items_of, set_items};
-use crate::balance::Growth;
+use crate::balance::{Growth, GrowthFacts};
 use crate::rehearse::{Facts, Report, Settled, rehearse, settle};
 use base::{OsdId, PgId};
 use cluster::{Incremental, OsdMap};
@@ -31,6 +31,22 @@ impl Plan {
     }
 }
 
+/// PGs of a plan that may be held: all that are complete where they are.
+struct Holdable<'a> {
+    before: &'a OsdMap,
+    facts: &'a Facts,
+}
+
+impl GrowthFacts for Holdable<'_> {
+    fn is_wanted(&self, pg: PgId) -> bool {
+        may_hold(self.before, self.facts, pg)
+    }
+    fn holders(&self, _: PgId) -> &[OsdId] {
+        // The plan moves PGs step by step, whatever data OSDs have.
+        &[]
+    }
+}
+
 /// Plans a change of `before`. Error: a text; there is no way back, or it does not fit into a record.
 pub fn plan(before: &Arc<OsdMap>, change: &Incremental, facts: &Facts) -> Result<Plan, String> {
     let undo = Undo::of(before, change)?;
@@ -44,7 +60,7 @@ pub fn plan(before: &Arc<OsdMap>, change: &Incremental, facts: &Facts) -> Result
     let mut map = before.apply(&first).map_err(|e| e.to_string())?;
     let mut growth = Growth::default();
     growth.begin(Arc::clone(before));
-    let held = growth.step(&map, usize::MAX, &|pg| may_hold(before, facts, pg));
+    let held = growth.step(&map, usize::MAX, &Holdable { before, facts });
     let mut pgs: BTreeMap<PgId, Kept> = BTreeMap::new();
     for (pg, items) in held {
         let hold: Items = items.iter().map(|(a, b)| (a.0, b.0)).collect();

@@ -13,17 +13,43 @@
 use crate::command::rehearse::steps::KEY as REHEARSED;
 use crate::core::MonCore;
 use crate::core::reply::fetch::Fetch;
+use crate::state::ClusterState;
 use crate::state::balance::{may_hold, options};
 use crate::state::log::Prio;
-use base::{Epoch, OsdId, PgId};
+use base::{Epoch, OsdId, PgId, PoolId};
 use cluster::OsdMap;
 use cluster::osdmap::osd_state;
-use mgr::balance::{StoredGrowth, joins};
-use std::collections::BTreeMap;
+use mgr::balance::{GrowthFacts, StoredGrowth, joins};
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// PGs that are looked at in one proposal or tick; each takes 20 to 30 microseconds.
 const PGS_A_STEP: usize = 8192;
+
+/// The monitor's knowledge of PGs.
+struct Known<'a> {
+    /// Pools whose PGs are kept; empty for all.
+    pools: BTreeSet<PoolId>,
+    state: &'a ClusterState,
+    /// Number of PGs that were looked at.
+    looked: Cell<usize>,
+}
+
+impl GrowthFacts for Known<'_> {
+    fn is_wanted(&self, pg: PgId) -> bool {
+        self.looked.set(self.looked.get() + 1);
+        // What has no objects moves at no cost.
+        (self.pools.is_empty() || self.pools.contains(&pg.pool))
+            && match self.state.mgr.stats.pg(pg) {
+                Some(s) => s.stats.sum.num_objects > 0,
+                None => !self.state.osds.creating.contains_key(&pg),
+            }
+    }
+    fn holders(&self, pg: PgId) -> &[OsdId] {
+        self.state.mgr.stats.pg(pg).map_or(&[], |s| &s.acting)
+    }
+}
 
 impl MonCore {
     /// Adds to the pending change, if OSDs join by it, what keeps PGs in their places.
@@ -80,20 +106,9 @@ impl MonCore {
     fn step_growth(&mut self) {
         let mut growth = std::mem::take(self.ticks.growth());
         let after = self.pending.map(&self.state);
-        let pools = options(&self.state).pools;
-        let state = &self.state;
-        // What has no objects moves at no cost.
-        let looked = std::cell::Cell::new(0);
-        let wanted = |pg: PgId| {
-            looked.set(looked.get() + 1);
-            (pools.is_empty() || pools.contains(&pg.pool))
-                && match state.mgr.stats.pg(pg) {
-                    Some(s) => s.stats.sum.num_objects > 0,
-                    None => !state.osds.creating.contains_key(&pg),
-                }
-        };
-        let held = growth.step(&after, PGS_A_STEP, &wanted);
-        debug_assert!(looked.get() <= PGS_A_STEP, "a step looked at {} PGs", looked.get());
+        let facts = Known { pools: options(&self.state).pools, state: &self.state, looked: Cell::new(0) };
+        let held = growth.step(&after, PGS_A_STEP, &facts);
+        debug_assert!(facts.looked.get() <= PGS_A_STEP, "a step looked at {} PGs", facts.looked.get());
         // The newcomers are there to take the data of OSDs that are too full.
         let is_full = |o: OsdId| after.state(o) & (osd_state::BACKFILLFULL | osd_state::FULL) != 0;
         let relieves = |pg: PgId, items: &[(OsdId, OsdId)]| {
