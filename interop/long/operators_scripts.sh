@@ -73,7 +73,7 @@ if [ -n "$UPMAP_REMAPPED" ]; then
 fi
 
 if [ -n "$PGREMAPPER" ]; then
-  # The same by the other program, then it lets PGs go, evens out a bucket, and exports upmaps.
+  # The same by the other program, then it lets PGs go, evens out a bucket, drains an OSD, and moves single PGs.
   ceph osd set norebalance
   places >"$W/before"
   grown
@@ -91,10 +91,34 @@ if [ -n "$PGREMAPPER" ]; then
   [ "$(shards_on $new)" -gt 0 ] || { cat "$W/out"; exit 1; }
   wait_for 180 all_clean || { states; exit 1; }
   echo "== pgremapper undo-upmaps: $(shards_on $new) PGs on osd.$new"
-  "$PGREMAPPER" balance-bucket "h$((new / 2))" --max-backfills 20 --target-spread 1 --yes >"$W/out" 2>&1 || { cat "$W/out"; exit 1; }
+  spread() { ceph osd df -f json | jq '[.nodes[].pgs] | max - min'; }
+  wide=$(spread)
+  for _ in $(seq 30); do
+    "$PGREMAPPER" balance-bucket "h$((new / 2))" --max-backfills 10 --target-spread 1 --yes >"$W/out" 2>&1 || { cat "$W/out"; exit 1; }
+    wait_for 180 all_clean || { states; exit 1; }
+    [ "$(remapped)" != 0 ] || break
+  done
+  echo "== pgremapper balance-bucket: a spread of $wide PGs is $(spread)"
+  was=$(shards_on 0)
+  for _ in $(seq 40); do
+    [ "$(shards_on 0)" != 0 ] || break
+    "$PGREMAPPER" drain 0 --target-osds 1 --max-backfill-reservations 20 --max-source-backfills 20 --yes >"$W/out" 2>&1 ||
+      { cat "$W/out"; exit 1; }
+    wait_for 180 all_clean || { states; exit 1; }
+  done
+  [ "$(shards_on 0)" -lt $((was / 4)) ] || { cat "$W/out"; exit 1; }
+  echo "== pgremapper drain: $was PGs on osd.0 are $(shards_on 0)"
+  "$PGREMAPPER" export-mappings 1 >"$W/mappings"
+  jq -e 'length > 0' "$W/mappings" >/dev/null
+  places >"$W/before"
+  pg=$(jq -r '.[0].pgid' "$W/mappings")
+  ceph osd rm-pg-upmap-items "$pg"
   wait_for 180 all_clean || { states; exit 1; }
-  "$PGREMAPPER" export-mappings $new $((new + 1)) >"$W/mappings" 2>"$W/err" || { cat "$W/err"; exit 1; }
-  jq -e 'type == "array"' "$W/mappings" >/dev/null
+  "$PGREMAPPER" import-mappings "$W/mappings" --yes >"$W/out" 2>&1 || { cat "$W/out"; exit 1; }
+  wait_for 180 all_clean || { states; exit 1; }
+  echo "== pgremapper: exported and imported $(jq length "$W/mappings") mappings, $(places | diff "$W/before" - | grep -c '^>' || true) differ"
+  "$PGREMAPPER" undo-upmaps 1 --max-source-backfills 50 --yes >"$W/out" 2>&1 || { cat "$W/out"; exit 1; }
+  wait_for 180 all_clean || { states; exit 1; }
 fi
 
 if [ -n "$PLACEMENTOPTIMIZER" ]; then
