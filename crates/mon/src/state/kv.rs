@@ -1,4 +1,4 @@
-//! The `config-key` store, with summaries of the crash reports in it.
+//! The `config-key` store, with summaries of the crash reports and the lives of devices in it.
 
 use std::collections::BTreeMap;
 use std::ops::RangeFrom;
@@ -6,20 +6,23 @@ use std::ops::RangeFrom;
 use bytes::Bytes;
 
 use super::crash::{self, CrashSummary};
+use super::device_life::{self, Life};
 
 /// The committed entries of the `config-key` store.
 ///
-/// Invariant: there is a summary for each entry that is a crash report, and for no other.
+/// Invariant: there is a summary for each entry that is a crash report, a life for each of a device, and for no other.
+/// Tests: below.
 #[derive(Clone, Debug)]
 pub struct KvStore {
     entries: BTreeMap<String, Bytes>,
     crashes: BTreeMap<String, CrashSummary>,
+    lives: BTreeMap<String, Life>,
     version: u64,
 }
 
 impl Default for KvStore {
     fn default() -> Self {
-        Self { entries: BTreeMap::new(), crashes: BTreeMap::new(), version: 1 }
+        Self { entries: BTreeMap::new(), crashes: BTreeMap::new(), lives: BTreeMap::new(), version: 1 }
     }
 }
 
@@ -53,6 +56,12 @@ impl KvStore {
         &self.crashes
     }
 
+    /// Lives of devices, by their ids.
+    #[must_use]
+    pub fn lives(&self) -> &BTreeMap<String, Life> {
+        &self.lives
+    }
+
     /// Version of the newest change.
     #[must_use]
     pub fn version(&self) -> u64 {
@@ -72,9 +81,37 @@ impl KvStore {
                 None => self.crashes.remove(id),
             };
         }
+        if let Some(id) = device_life::id_of(&k) {
+            match v.as_ref().and_then(Life::of) {
+                Some(l) => self.lives.insert(id.to_owned(), l),
+                None => self.lives.remove(id),
+            };
+        }
         match v {
             Some(v) => self.entries.insert(k, v),
             None => self.entries.remove(&k),
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn summaries_follow_their_entries() {
+        let mut kv = KvStore::default();
+        let mut set = |k: &str, v: Option<&'static str>| {
+            kv.set(k.to_owned(), v.map(|v| Bytes::from_static(v.as_bytes())));
+            (kv.crashes().len(), kv.lives().values().map(|l| l.wear).collect::<Vec<_>>())
+        };
+        assert_eq!(set("mgr/crash/crash/1", Some("{\"timestamp\": \"now\"}")), (1, vec![]));
+        assert_eq!(set("device/a", Some("{\"wear_level\": \"0.5\"}")), (1, vec![Some(0.5)]));
+        assert_eq!(set("device/a", Some("{\"wear_level\": \"0.75\"}")), (1, vec![Some(0.75)]));
+        assert_eq!(set("other/a", Some("{\"wear_level\": \"1\"}")), (1, vec![Some(0.75)]));
+        assert_eq!(set("device/a", Some("no life")), (1, vec![]));
+        assert_eq!(set("mgr/crash/crash/1", None), (0, vec![]));
+        assert_eq!(set("device/a", Some("{}")), (0, vec![None]));
+        assert_eq!(set("device/a", None), (0, vec![]));
     }
 }

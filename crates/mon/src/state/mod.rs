@@ -41,6 +41,7 @@ mod cluster_state;
 pub mod config;
 pub(crate) mod crash;
 pub mod cuts;
+pub mod device_life;
 pub mod fs;
 pub mod kv;
 pub mod log;

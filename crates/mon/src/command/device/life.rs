@@ -11,10 +11,10 @@ use crate::command::{
     Cmd, CommandEffect, CommandOutcome, Ctx, Res, cmd, committed, done, flag as cf, invalid, plain, refuse,
 };
 use crate::state::config::mgr_options;
+use crate::state::device_life::{Life, PREFIX};
 use crate::state::log::Prio;
 use crate::state::{ClusterState, ConfigKey, Pending};
 use base::{Now, OsdId, Utime, errno};
-use bytes::Bytes;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -96,49 +96,19 @@ pub(in crate::command) const COMMANDS: &[Cmd] = &[
     ),
 ];
 
-/// Prefix of the keys of devices in the `config-key` store.
-const PREFIX: &str = "device/";
 /// Prefix of the keys of samples of health data.
 const METRICS: &str = "mgr/devicehealth/metrics/";
 /// Most samples that an answer has.
 const SAMPLES_MAX: usize = 100;
 /// Prefix of the module's options.
 const OPTIONS: &str = "mgr/devicehealth/";
-/// Most devices with a life expectancy, and most that are looked at.
+/// Most devices with a life expectancy.
 const DEVICES_MAX: usize = 20_000;
 /// Longest device id, in bytes.
 const ID_MAX: usize = 512;
-/// Longest value of such a key that is read, in bytes.
-const VALUE_MAX: usize = 4096;
 const DAY: u64 = 86_400;
 
-/// The life of a device.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(in crate::command) struct Life {
-    /// Earliest end of its life; zero if none is set.
-    pub(in crate::command) min: Utime,
-    /// Latest end; zero if none is set.
-    pub(in crate::command) max: Utime,
-    /// Time at which they were set.
-    pub(in crate::command) stamp: Utime,
-    /// Part of its writes that is used up.
-    pub(in crate::command) wear: Option<f64>,
-}
-
 impl Life {
-    /// The value of a key. Any client with the right to `config-key` may write there: what does not fit is left out.
-    fn of(value: &Bytes) -> Option<Self> {
-        let v: Value = serde_json::from_slice(value.get(..value.len().min(VALUE_MAX))?).ok()?;
-        let time = |k: &str| v[k].as_str().and_then(Utime::parse).unwrap_or(Utime::ZERO);
-        let wear = v["wear_level"].as_str().and_then(|w| w.parse().ok()).filter(|w: &f64| w.is_finite() && *w >= 0.0);
-        Some(Self {
-            min: time("life_expectancy_min"),
-            max: time("life_expectancy_max"),
-            stamp: time("life_expectancy_stamp"),
-            wear,
-        })
-    }
-
     /// The time that is left, for lists.
     pub(in crate::command) fn left(&self, now: Utime) -> String {
         if self.min == Utime::ZERO {
@@ -182,12 +152,6 @@ pub(in crate::command) fn shown(t: Utime) -> String {
     if t == Utime::ZERO { "0.000000".to_owned() } else { t.iso() }
 }
 
-/// The lives of devices, by their ids.
-pub(in crate::command) fn lives(state: &ClusterState) -> BTreeMap<String, Life> {
-    let all = state.kv.range(PREFIX.to_owned()..).take_while(|(k, _)| k.starts_with(PREFIX)).take(DEVICES_MAX);
-    all.filter_map(|(k, v)| Some((k.strip_prefix(PREFIX)?.to_owned(), Life::of(v)?))).collect()
-}
-
 fn set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let (id, from, to) = (c.args.str("devid")?, c.args.str("from")?, c.args.str_or("to", ""));
     let time = |text: &str| match Utime::parse(text) {
@@ -200,7 +164,7 @@ fn set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     }
     let key = format!("{PREFIX}{id}");
     let had = c.pending.kv(c.state, &key).cloned();
-    if had.is_none() && lives(c.state).len() >= DEVICES_MAX {
+    if had.is_none() && c.state.kv.lives().len() >= DEVICES_MAX {
         return refuse(errno::ENOSPC, format!("{DEVICES_MAX} devices have a life expectancy already"));
     }
     let mut v = json!({"life_expectancy_min": min.iso(), "life_expectancy_stamp": c.now.wall.iso()});
@@ -307,17 +271,19 @@ struct Used {
 
 /// Devices of OSDs with a latest end of their lives.
 fn used(state: &ClusterState) -> Vec<Used> {
-    let lives: BTreeMap<String, Life> = lives(state).into_iter().filter(|(_, l)| l.max != Utime::ZERO).collect();
+    let lives = state.kv.lives().iter().filter(|(_, l)| l.max != Utime::ZERO);
+    let lives: BTreeMap<&str, &Life> = lives.map(|(id, l)| (id.as_str(), l)).collect();
     if lives.is_empty() {
         return Vec::new();
     }
-    let mut all: BTreeMap<&String, Used> = BTreeMap::new();
+    let mut all: BTreeMap<&str, Used> = BTreeMap::new();
     for (o, m) in state.osds.metadata.iter().filter(|(o, _)| state.osdmap.exists(**o)) {
         let host = m.get("hostname").map(String::as_str).unwrap_or_default();
         for (dev, id) in super::pairs(m.get("device_ids")) {
             let Some((id, life)) = lives.get_key_value(id) else { continue };
-            let new = || Used { id: id.clone(), life: life.clone(), places: BTreeSet::new(), osds: BTreeSet::new() };
-            let at = all.entry(id).or_insert_with(new);
+            let new =
+                || Used { id: (*id).to_owned(), life: (*life).clone(), places: BTreeSet::new(), osds: BTreeSet::new() };
+            let at = all.entry(*id).or_insert_with(new);
             at.places.insert(format!("{host}:{dev}"));
             at.osds.insert(*o);
         }
@@ -331,9 +297,9 @@ fn within(t: Utime, span: Duration, now: Now) -> bool {
 }
 
 /// OSDs to be marked out, those first whose devices fail first, and the detail of an alert if they are too many.
-fn failing(state: &ClusterState, o: &Options, now: Now) -> (Vec<OsdId>, Option<String>) {
+fn failing(state: &ClusterState, used: &[Used], o: &Options, now: Now) -> (Vec<OsdId>, Option<String>) {
     let mut bad: BTreeMap<OsdId, Utime> = BTreeMap::new();
-    for d in used(state).iter().filter(|d| o.heal && within(d.life.max, o.out, now)) {
+    for d in used.iter().filter(|d| o.heal && within(d.life.max, o.out, now)) {
         for osd in d.osds.iter().filter(|o| state.osdmap.is_in(**o)) {
             let at = bad.entry(*osd).or_insert(d.life.max);
             *at = d.life.max.min(*at);
@@ -380,7 +346,7 @@ pub(in crate::command) fn alerts(
         let text = format!("{} daemon(s) expected to fail soon and still contain data", kept.len());
         add("DEVICE_HEALTH_IN_USE", Warn, kept.len(), text, kept);
     }
-    if let (_, Some(text)) = failing(state, &o, now) {
+    if let (_, Some(text)) = failing(state, &all, &o, now) {
         add("DEVICE_HEALTH_TOOMANY", Warn, 1, "Too many daemons are expected to fail soon".into(), vec![text]);
     }
 }
@@ -401,7 +367,7 @@ pub(crate) fn heal(state: &ClusterState, pending: &mut Pending, now: Now) -> usi
         return 0;
     }
     let changes = pending.map(state);
-    let (osds, _) = failing(state, &o, now);
+    let (osds, _) = failing(state, &used(state), &o, now);
     let osds: Vec<OsdId> = osds.into_iter().filter(|o| changes.is_in(*o)).collect();
     for osd in &osds {
         let inc = pending.inc_mut(state);
@@ -435,15 +401,5 @@ mod tests {
         assert_eq!([119 * 60, 47 * 3600, 13 * DAY, 800 * DAY].map(|s| life(s, 0)), [">119m", ">47h", ">13d", ">2y"]);
         let past = Life { min: Utime { sec: 5, nsec: 0 }, ..Life::default() };
         assert_eq!(past.left(now), "now");
-    }
-
-    #[test]
-    fn strange_values_are_no_lives() {
-        for v in ["", "[", "[]", "{}", "{\"life_expectancy_min\": 7, \"wear_level\": \"NaN\"}"] {
-            assert!(Life::of(&Bytes::from_static(v.as_bytes())).is_none_or(|l| l == Life::default()), "{v}");
-        }
-        assert_eq!(Life::of(&format!("{{\"a\": \"{}\"}}", "x".repeat(9000)).into()), None);
-        let worn = Life::of(&Bytes::from_static(b"{\"wear_level\": \"0.071\"}")).map(|l| l.wear_text());
-        assert_eq!(worn.as_deref(), Some("7%"));
     }
 }

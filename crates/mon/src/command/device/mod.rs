@@ -14,8 +14,9 @@ use super::mon::versions::metadata;
 use super::{Cmd, CommandOutcome, Ctx, Res, cmd, flag as cf, refuse};
 use crate::json::J;
 use crate::obj;
+use crate::state::device_life::Life;
 use base::{Utime, errno};
-use life::{Life, lives, shown};
+use life::shown;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Commands of this module.
@@ -83,8 +84,8 @@ pub(super) fn devices(c: &Ctx<'_>) -> BTreeMap<String, Device> {
             }
         }
     }
-    for (id, life) in lives(c.state) {
-        out.entry(id).or_default().life = life;
+    for (id, life) in c.state.kv.lives() {
+        out.entry(id.clone()).or_default().life = life.clone();
     }
     out
 }
