@@ -271,7 +271,7 @@ fn a_client_that_replaces_its_own_key_gets_the_answer() {
         assert_eq!(closed, [other], "other sessions of the key end at once");
         assert!(!f.writes(conn, Role::Mon));
         assert!(f.c().take::<MMonCommandAck>(conn).is_empty(), "not even a refusal");
-        f.c().ticks(3);
+        f.c().ticks(16);
         assert!(f.c().closed.iter().any(|(c, why)| *c == conn && why.contains("another key")));
         assert_eq!(f.c().closed.len(), 2, "{:?}", f.c().closed);
     }

@@ -319,7 +319,7 @@ fn removed_rights_reach_open_sessions() {
     let (rc, told, own) = c.command(admin, &json!({ "prefix": "auth rotate", "entity": "client.admin" }), "");
     assert!(rc == 0 && told.is_empty() && own.contains("key = "), "{told}");
     // The connection stays for a moment, so that the answer arrives.
-    c.ticks(3);
+    c.ticks(16);
     assert_eq!(c.closed.last().unwrap().0, admin);
 }
 

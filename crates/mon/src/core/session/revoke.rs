@@ -24,8 +24,9 @@ use crate::core::{Effect, MonCore};
 use crate::state::access::Access;
 use crate::state::{AuthEntry, ConnKey, Role};
 
-/// Time for which a session that has just been answered stays connected, without any rights.
-const LINGER: Duration = Duration::from_secs(2);
+/// Time for which a session that has just been answered stays connected, without any rights: long enough for a client
+/// that the machine starves.
+const LINGER: Duration = Duration::from_secs(15);
 
 /// Connections of ended sessions, with the time and the reason of their closing.
 pub(in crate::core) type Leaving = std::collections::BTreeMap<ConnKey, (Mono, String)>;
