@@ -46,6 +46,8 @@ pub(super) struct Model {
     pub(super) left: Cell<u32>,
     /// Changes so far.
     pub(super) changes: Cell<u32>,
+    /// Requests so far.
+    pub(super) asked: Cell<u32>,
 }
 
 impl Model {
@@ -55,7 +57,7 @@ impl Model {
         (root.inode.ino, root.inode.mode, root.inode.snapid) = (ROOT, mode::DIR | 0o755, SnapId::HEAD.0);
         root.inode.layout = layout(2);
         s.live.nodes.insert(ROOT, root);
-        Self { state: RefCell::new(s), left: Cell::new(u32::MAX), changes: Cell::new(0) }
+        Self { state: RefCell::new(s), left: Cell::new(u32::MAX), changes: Cell::new(0), asked: Cell::new(0) }
     }
 
     /// Counts a change; an error once the client is lost.
@@ -298,6 +300,7 @@ impl Backend for Model {
         Box::pin(async move {
             // As over a network, others run in between.
             tokio::task::yield_now().await;
+            self.asked.set(self.asked.get() + 1);
             if r.writes() {
                 self.change()?;
             } else if self.left.get() == 0 {

@@ -96,6 +96,32 @@ async fn check_filled(h: &Home, path: &str) {
 }
 
 #[test]
+fn a_command_asks_as_little_among_very_many_subvolumes() {
+    test(async || {
+        let h = Home::new();
+        h.ok("fs subvolumegroup create group_name=g").await;
+        let costs = async |name: String| {
+            let mut out = Vec::new();
+            for command in ["create", "info", "getpath", "resize", "snapshot create", "snapshot rm", "ls", "rm"] {
+                let before = h.model.asked.get();
+                let args = format!("sub_name={name} group_name=g snap_name=one new_size=5 size=7");
+                h.ok(&format!("fs subvolume {command} {args}")).await;
+                out.push((command, h.model.asked.get() - before));
+            }
+            out
+        };
+        let first = costs("a".to_owned()).await;
+        assert!(first.iter().all(|(_, n)| *n > 0), "{first:?}");
+        for n in 0..2000 {
+            h.ok(&format!("fs subvolume create sub_name=s{n} group_name=g")).await;
+        }
+        assert_eq!(costs("b".to_owned()).await, first);
+        let all: Vec<Value> = serde_json::from_str(&h.ok("fs subvolume ls group_name=g").await).unwrap();
+        assert_eq!(all.len(), 2000);
+    });
+}
+
+#[test]
 fn groups_are_made_listed_and_removed() {
     test(async || {
         let h = Home::new();
