@@ -40,6 +40,11 @@ const FAMILIES: &[(&str, bool, &str)] = &[
         true,
         "the autoscaler changes pools that are off by a factor of 3; `ceph osd pool set POOL pg_num N` changes others",
     ),
+    (
+        "osd pool set autoscale-profile",
+        true,
+        "`ceph osd pool set POOL bulk true` gives a pool its full number of PGs at once",
+    ),
     ("osd pool get threshold", true, "the autoscaler changes pools that are off by a factor of 3"),
     ("osd ok-to-upgrade", true, "`ceph osd ok-to-stop OSD --max N` names OSDs that can stop together"),
     (
