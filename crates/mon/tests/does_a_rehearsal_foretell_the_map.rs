@@ -3,18 +3,15 @@
 mod support;
 
 use base::{OsdId, PgId};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
-use cluster::{Incremental, OsdMap};
-use mgr::rehearse::steps::{Record, plan};
-use mgr::rehearse::{Facts, PgFacts, Rate, rehearse, settle};
-use mon::state::Role;
+use cluster::OsdMap;
+use mgr::rehearse::steps::Record;
+use mgr::rehearse::{rehearse, settle};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use support::placement::*;
 use support::*;
-use wire::msg::{MOsdPgCreated, MPgStats};
-use wire::types::{OsdStat, PgStat, pg_state};
+use wire::msg::MOsdPgCreated;
 
 const OSDS: i32 = 61;
 
@@ -41,54 +38,6 @@ fn cluster() -> (Cluster, u64) {
     }
     report(&mut c, 1);
     (c, admin)
-}
-
-fn pgs(c: &Cluster) -> Vec<PgId> {
-    c.map().pools.keys().flat_map(|p| c.map().pgs_of(*p).collect::<Vec<_>>()).collect()
-}
-
-/// Every PG reports itself clean where the map places it.
-fn report(c: &mut Cluster, seq: u64) {
-    let mut by: BTreeMap<OsdId, BTreeMap<PgId, PgStat>> = BTreeMap::new();
-    for pg in pgs(c) {
-        let at = c.map().pg_to_up_acting(pg);
-        let mut s = PgStat {
-            reported_epoch: c.map().epoch,
-            reported_seq: seq,
-            up: at.up.to_vec(),
-            acting: at.up.to_vec(),
-            up_primary: at.up_primary,
-            acting_primary: at.up_primary,
-            ..PgStat::default()
-        };
-        s.set_state(pg_state::ACTIVE | pg_state::CLEAN);
-        (s.stats.sum.num_objects, s.stats.sum.num_object_copies, s.stats.sum.num_bytes) = (100, 300, 100 << 20);
-        by.entry(at.up_primary).or_default().insert(pg, s);
-    }
-    for (o, pg_stat) in by {
-        let s = c.osd_session(o.0, osd_addr(o.0), Role::Mgr);
-        c.send(s, &MPgStats { fsid: FSID, osd_stat: OsdStat::default(), pg_stat, ..MPgStats::default() });
-        c.close(s);
-    }
-}
-
-fn ask(c: &mut Cluster, who: u64, cmds: &[Value]) -> (i32, String, Value) {
-    let cmds: Vec<String> = cmds.iter().map(Value::to_string).collect();
-    let (rc, rs, out) = c.command(who, &json!({ "prefix": "rehearse", "cmds": cmds, "format": "json" }), "");
-    (rc, rs, serde_json::from_str(&out).unwrap_or_default())
-}
-
-fn change(answer: &Value) -> Incremental {
-    let blob = BASE64.decode(answer["incremental"].as_str().unwrap()).unwrap();
-    Incremental::decode_blob(&blob.into()).unwrap()
-}
-
-/// The facts that a client gathers; a stand-in for sizes.
-fn facts(map: &OsdMap) -> Facts {
-    let pg = |id| PgFacts { bytes: 100 << 20, holders: map.pg_to_up(id).0.to_vec(), active: true };
-    let pgs = map.pools.keys().flat_map(|p| map.pgs_of(*p).collect::<Vec<_>>());
-    let pgs = pgs.map(|id| (id, pg(id))).collect();
-    Facts { pgs, osds: BTreeMap::new(), overhead: 1.0, rate: Rate::Assumed, hold: None }
 }
 
 fn places(map: &OsdMap) -> BTreeMap<PgId, Vec<OsdId>> {
@@ -126,7 +75,7 @@ fn the_mapping_is_that_of_the_map_after_the_command() {
     let mut done = 0;
     for (n, cmd) in commands.iter().enumerate() {
         let before = Arc::new(c.map().clone());
-        let (rc, rs, answer) = ask(&mut c, admin, std::slice::from_ref(cmd));
+        let (rc, rs, answer) = ask_rehearsal(&mut c, admin, std::slice::from_ref(cmd));
         assert_eq!(rc, 0, "{cmd}: {rs}");
         assert_eq!(c.map().epoch, before.epoch, "{cmd} was only rehearsed");
         assert_eq!(answer["epoch"], before.epoch.0);
@@ -159,13 +108,13 @@ fn several_commands_see_each_other() {
         json!({ "prefix": "osd crush move", "name": "r2", "args": ["root=default"] }),
         json!({ "prefix": "osd crush move", "name": "h4", "args": ["rack=r2"] }),
     ];
-    let (rc, rs, answer) = ask(&mut c, admin, &cmds);
+    let (rc, rs, answer) = ask_rehearsal(&mut c, admin, &cmds);
     assert_eq!((rc, answer["results"].as_array().map(Vec::len)), (0, Some(3)), "{rs}");
     let after = c.map().apply(&change(&answer)).unwrap();
     assert_eq!(after.crush.full_location(after.crush.id_of("h4").unwrap())[0], ("rack".into(), "r2".into()));
     // The first failure ends the rehearsal and is told.
     let wrong = json!({ "prefix": "osd crush move", "name": "none", "args": ["root=default"] });
-    let (rc, _, answer) = ask(&mut c, admin, &[wrong, cmds[0].clone()]);
+    let (rc, _, answer) = ask_rehearsal(&mut c, admin, &[wrong, cmds[0].clone()]);
     assert_eq!((rc, answer["results"].as_array().map(Vec::len)), (0, Some(1)));
     assert!(answer["results"][0]["rc"].as_i64() < Some(0) && answer["incremental"] == "");
 }
@@ -175,13 +124,13 @@ fn only_who_may_run_a_command_may_rehearse_it() {
     let (mut c, _) = cluster();
     let out = json!({ "prefix": "osd out", "ids": ["1"] });
     let reader = c.client("client.reader", "allow r");
-    let (_, _, answer) = ask(&mut c, reader, std::slice::from_ref(&out));
+    let (_, _, answer) = ask_rehearsal(&mut c, reader, std::slice::from_ref(&out));
     assert_eq!((&answer["results"][0]["rc"], &answer["incremental"]), (&json!(-13), &json!("")));
     let narrow = c.client("client.narrow", "allow r, allow command \"osd out\"");
-    let (_, _, answer) = ask(&mut c, narrow, std::slice::from_ref(&out));
+    let (_, _, answer) = ask_rehearsal(&mut c, narrow, std::slice::from_ref(&out));
     assert_eq!(answer["results"][0]["rc"], 0);
     let nobody = c.client("client.nobody", "");
-    assert_eq!(ask(&mut c, nobody, &[out]).0, -13);
+    assert_eq!(ask_rehearsal(&mut c, nobody, &[out]).0, -13);
 }
 
 #[test]
@@ -192,42 +141,22 @@ fn only_changes_of_the_map_are_rehearsed() {
         json!({ "prefix": "config-key set", "key": "a", "val": "b" }),
         json!({ "prefix": "rehearse", "cmds": ["{\"prefix\": \"osd out\", \"ids\": [\"1\"]}"] }),
     ] {
-        assert_eq!(ask(&mut c, admin, &[cmd]).0, -95);
+        assert_eq!(ask_rehearsal(&mut c, admin, &[cmd]).0, -95);
     }
     let cmd = json!({ "prefix": "rehearse", "cmds": ["no JSON"] });
     assert_eq!(c.command(admin, &cmd, "").0, -22);
     let many = vec![json!({ "prefix": "osd out", "ids": ["1"] }); 65];
-    assert_eq!(ask(&mut c, admin, &many).0, -7);
+    assert_eq!(ask_rehearsal(&mut c, admin, &many).0, -7);
     // What a command prints is not in the answer.
-    let (_, _, answer) = ask(&mut c, admin, &[json!({ "prefix": "osd dump" })]);
+    let (_, _, answer) = ask_rehearsal(&mut c, admin, &[json!({ "prefix": "osd dump" })]);
     assert!(answer.to_string().len() < 400 && answer["results"][0]["rc"] == 0, "{answer}");
     let epoch = c.map().epoch;
     c.ticks(3);
     assert_eq!(c.map().epoch, epoch);
 }
 
-/// Makes a change in steps as `belemnite rehearse --apply` does; the answer, and the record that was asked for.
-fn apply(c: &mut Cluster, who: u64, by: &str, cmd: &Value) -> (i32, String, Record) {
-    let (_, _, answer) = ask(c, who, std::slice::from_ref(cmd));
-    let before = Arc::new(c.map().clone());
-    let pgs = match answer["incremental"].as_str() {
-        None | Some("") => BTreeMap::new(),
-        Some(_) => plan(&before, &change(&answer), &facts(&before)).map(|p| p.pgs).unwrap_or_default(),
-    };
-    let record = Record { command: "the change".into(), pgs, ..Record::default() };
-    let apply = json!({ "prefix": "rehearse apply", "cmd": cmd.to_string(), "epoch": before.epoch.0, "by": by });
-    let (rc, rs, _) = c.command(who, &apply, &serde_json::to_string(&record).unwrap());
-    (rc, rs, record)
-}
-
 fn shown(c: &mut Cluster, who: u64) -> Value {
     serde_json::from_str(&c.ok(who, &json!({ "prefix": "rehearse status" }))).unwrap()
-}
-
-fn release(c: &mut Cluster, who: u64, by: &str, pgs: &[PgId]) -> (i32, String) {
-    let pgs: Vec<String> = pgs.iter().map(PgId::to_string).collect();
-    let (rc, rs, _) = c.command(who, &json!({ "prefix": "rehearse release", "by": by, "pgs": pgs }), "");
-    (rc, rs)
 }
 
 /// The differing places of PGs.
@@ -311,10 +240,10 @@ fn an_undo_overwrites_what_others_changed_only_by_force() {
     let (rc, rs, _) = c.command(admin, &json!({ "prefix": "rehearse undo" }), "");
     assert!(rc == -1 && rs.contains("osd.4 is in h4 with weight 0.5000"), "{rs}");
     // The undo can be rehearsed.
-    let (_, _, answer) = ask(&mut c, admin, &[json!({ "prefix": "rehearse undo" })]);
+    let (_, _, answer) = ask_rehearsal(&mut c, admin, &[json!({ "prefix": "rehearse undo" })]);
     assert_eq!(answer["results"][0]["rc"], -1);
     let forced = json!({ "prefix": "rehearse undo", "force": true });
-    let (_, _, answer) = ask(&mut c, admin, std::slice::from_ref(&forced));
+    let (_, _, answer) = ask_rehearsal(&mut c, admin, std::slice::from_ref(&forced));
     assert_eq!(differing(&start, &places(&c.map().apply(&change(&answer)).unwrap())), 0);
     c.ok(admin, &forced);
     assert_eq!(differing(&start, &places(c.map())), 0);

@@ -4,6 +4,8 @@
 //! each incremental, applied to the previous map, must give the stored full map, byte for byte.
 #![allow(dead_code)] // Each test binary uses its part.
 
+pub(crate) mod placement;
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;

@@ -1,9 +1,11 @@
 //! The way back for the CRUSH map: the whole map before, and the items that the change has moved or weighed anew.
 
+use base::OsdId;
 use base::crc::crc32c;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
+use cluster::OsdMap;
 use cluster::crush::CrushMap;
 use cluster::osdmap::CANONICAL;
 use serde::{Deserialize, Serialize};
@@ -64,8 +66,25 @@ impl CrushUndo {
     }
 
     /// The encoded map before. Error: the record is damaged.
-    pub fn blob(&self) -> Result<Bytes, String> {
+    fn blob(&self) -> Result<Bytes, String> {
         BASE64.decode(&self.was).map(Bytes::from).map_err(|e| format!("the record of the CRUSH map: {e}"))
+    }
+
+    /// The encoded map before, without OSDs that were removed from the cluster since. Error: the record is damaged.
+    pub(super) fn blob_of(&self, now: &OsdMap) -> Result<Bytes, String> {
+        let mut crush = self.before()?;
+        let has = now.crush.parents();
+        let gone = |id: &i32| *id >= 0 && !now.exists(OsdId(*id)) && !has.contains_key(id);
+        let gone: Vec<i32> = crush.parents().into_keys().filter(gone).collect();
+        if gone.is_empty() {
+            return self.blob();
+        }
+        let failed = |e: cluster::crush::CrushError| format!("the record of the CRUSH map: {e}");
+        for id in gone {
+            crush.remove_item(id).map_err(failed)?;
+        }
+        crush.rebuild_shadows().map_err(failed)?;
+        Ok(crush.encode_blob(CANONICAL))
     }
 
     fn before(&self) -> Result<CrushMap, String> {

@@ -148,7 +148,7 @@ impl Undo {
                     shortened(&new)
                 ));
             }
-            inc.crush = c.blob()?;
+            inc.crush = c.blob_of(map)?;
         }
         for (o, w) in self.weights.iter().filter(|(o, _)| map.exists(OsdId(**o))) {
             let id = OsdId(*o);
