@@ -1,4 +1,4 @@
-//! Do commands that move data agree with each other, in every order, also if the leading monitor is killed between them?
+//! Do commands that move data agree with each other, in every order, also if the leading monitor is killed between?
 //!
 //! Every pair of them runs on a cluster of its own. In the end the balancer must come to rest: no command may leave an
 //! upmap without effect, a PG without its copies, or two mechanisms that undo each other's changes for ever.
@@ -26,7 +26,7 @@ struct Field {
     seq: u64,
 }
 
-/// What an operator does. Refused commands are a part of it.
+/// A step of an operator: a command, which may be refused, or several.
 type Act = fn(&mut Field);
 
 const ACTS: &[(&str, Act)] = &[

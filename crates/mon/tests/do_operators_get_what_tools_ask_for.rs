@@ -410,6 +410,10 @@ fn sizes_out_of_proportion_raise_alerts() {
     c.ok(admin, &target("2199023255552"));
     let text = health(&mut c, admin)["POOL_TARGET_SIZE_BYTES_OVERCOMMITTED"].as_str().unwrap().to_owned();
     assert!(text.contains("overcommit available storage by 2.000x") && text.contains("on pools ['many']"), "{text}");
+    assert!(!health(&mut c, admin).contains_key("POOL_HAS_TARGET_SIZE_BYTES_AND_RATIO"));
+    c.ok(admin, &json!({ "prefix": "osd pool set", "pool": "many", "var": "target_size_ratio", "val": "0.5" }));
+    let text = health(&mut c, admin)["POOL_HAS_TARGET_SIZE_BYTES_AND_RATIO"].as_str().unwrap().to_owned();
+    assert_eq!(text, "Pool many has target_size_bytes and target_size_ratio set");
     report(&mut c, "many", 10, 40_000);
     let text = health(&mut c, admin)["PG_SLOW_SNAP_TRIMMING"].as_str().unwrap().to_owned();
     assert!(text.starts_with("snap trim queue for pg ") && text.ends_with(" at 40000"), "{text}");

@@ -227,6 +227,8 @@ impl Store {
     }
 }
 
+/// Interval in seconds at which the room for the state is looked at.
+const SPACE_SECONDS: u64 = 30;
 /// Token of reads at the start.
 const READ: state::Token = 0;
 
@@ -462,6 +464,7 @@ impl Serving<'_> {
         let mut membership = self.standing.as_ref().map(|s| s.changes());
         let mut peers = None;
         let mut image_tasks = std::pin::pin!(images.clone().run());
+        let mut seconds: u64 = 0;
         let mut second = tokio::time::interval(Duration::from_secs(1));
         second.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -469,6 +472,11 @@ impl Serving<'_> {
                 () = &mut state_task => {}
                 _ = second.tick() => {
                     self.core.borrow_mut().set_etcd(care.as_ref().map(EtcdCare::condition));
+                    if care.is_none() && seconds.is_multiple_of(SPACE_SECONDS) {
+                        let space = reactor::disk::space(&self.o.data_dir).ok();
+                        self.core.borrow_mut().set_space(space);
+                    }
+                    seconds += 1;
                     if let Some(m) = self.core.borrow().state().monmap.mons.get(&self.o.name) {
                         listening.follow(&m.public_addrs);
                     }

@@ -103,6 +103,8 @@ pub struct Mons {
     pub term: u64,
     /// Clock differences of the other monitors (volatile).
     pub clocks: Clocks,
+    /// Time since which daemons of this program run in different versions (volatile).
+    pub mixed_since: Option<Mono>,
 }
 
 /// How the state store answers.
@@ -114,6 +116,8 @@ pub struct StoreAnswers {
     pub commit_mean: Duration,
     /// Time of the newest commit.
     pub committed: Mono,
+    /// Free and all bytes of the file system with the state; `None` for a state in etcd.
+    pub space: Option<(u64, u64)>,
 }
 
 /// File systems and MDS daemons.

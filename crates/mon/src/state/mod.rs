@@ -12,8 +12,9 @@
 //! | `config` | the central configuration, and the options in it that apply to a daemon or client |
 //! | `crash` | crash reports of daemons among the `config-key` entries, and their summaries |
 //! | `cuts` | the cut links between OSDs; `core::osd::cuts` finds them |
+//! | `device_life` | lives of devices among the `config-key` entries |
 //! | `fs` | changes of the FSMap: one function each, and changes with their side effects |
-//! | `kv` | the `config-key` store, with summaries of the crash reports in it |
+//! | `kv` | the `config-key` store, with summaries of the crash reports and the lives of devices in it |
 //! | `log` | the cluster log: the newest lines of each channel, for `ceph log last` and `log-*` subscribers |
 //! | `lost_tickets` | clients of a state that has lost the keys of tickets |
 //! | `maps` | encoded OSD map epochs: the range stored, the maps in memory, and the ranges to read for others |

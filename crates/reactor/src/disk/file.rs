@@ -332,6 +332,11 @@ fn is_ext4_or_xfs(file: &File) -> bool {
 
 /// Free bytes on the file system that holds `path`. Error: a path with a zero byte, or that of the system.
 pub fn free_space(path: &Path) -> io::Result<u64> {
+    space(path).map(|(free, _)| free)
+}
+
+/// Free and all bytes of the file system that holds `path`. Error: a path with a zero byte, or that of the system.
+pub fn space(path: &Path) -> io::Result<(u64, u64)> {
     let c = CString::new(path.as_os_str().as_bytes())?;
     let mut s = std::mem::MaybeUninit::<libc::statvfs>::uninit();
     // SAFETY: `c` is a terminated string and `s` room for one `statvfs`, which the call fills if it returns 0.
@@ -341,7 +346,7 @@ pub fn free_space(path: &Path) -> io::Result<u64> {
         }
         s.assume_init()
     };
-    Ok(s.f_bavail.saturating_mul(s.f_frsize))
+    Ok((s.f_bavail.saturating_mul(s.f_frsize), s.f_blocks.saturating_mul(s.f_frsize)))
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ mod signature;
 mod threads;
 mod uring;
 
-pub use file::{DiskError, DiskFile, free_space, open, prepare};
+pub use file::{DiskError, DiskFile, free_space, open, prepare, space};
 pub use signature::{Signature, find as find_signature};
 
 use base::Mono;

@@ -46,6 +46,7 @@ pub(super) fn all(state: &ClusterState, now: Now) -> Checks {
     super::pg_checks::add(&mut a, state, now);
     super::fs_checks::add(&mut a, state);
     super::size_checks::add(&mut a, state);
+    super::daemon_checks::add(&mut a, state, now);
     daemons(&mut a, state, now);
     for (code, c) in state.separate_mgr.checks() {
         let severity = if c.severity == 0 { Severity::Err } else { Severity::Warn };

@@ -3,13 +3,14 @@
 //! | module | contents |
 //! | --- | --- |
 //! | `checks` | computes the alerts of clocks and daemons, and collects all others from the files `*_checks` |
+//! | `daemon_checks` | alerts about daemons that run: old versions, OSDs outside the public network |
 //! | `fs_checks` | alerts about file systems: ranks, standbys, and the warnings of MDS daemons |
 //! | `host_checks` | the alert about hosts that became worse, from what the manager role keeps (`mgr::host::drift`) |
 //! | `osd_checks` | alerts that follow from the OSD map alone: OSDs and hosts down, full ratios, flags, pools |
 //! | `pg_checks` | alerts that follow from PG states and OSD reports |
 //! | `scrub_checks` | alerts about late scrubs, and about OSDs that repaired many reads |
 //! | `size_checks` | alerts about sizes: objects per PG, target sizes beyond the space, waiting snapshots |
-//! | `store_checks` | alerts about what daemons run on: etcd, and limits of open descriptors |
+//! | `store_checks` | alerts about what daemons run on: etcd or a file system, and limits of open descriptors |
 
 use super::units::age;
 use super::{Cmd, CommandOutcome, Ctx, Refused, Res, cmd, committed};
@@ -21,6 +22,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub mod checks;
+mod daemon_checks;
 mod fs_checks;
 mod host_checks;
 mod osd_checks;
@@ -29,6 +31,7 @@ mod scrub_checks;
 mod size_checks;
 mod store_checks;
 
+pub(crate) use daemon_checks::versions_differ;
 pub(super) use pg_checks::share as pg_share;
 
 /// Commands of this module.

@@ -21,6 +21,7 @@ fn option(state: &ClusterState, name: &str, default: f64) -> f64 {
 pub(super) fn add(a: &mut Adder, state: &ClusterState) {
     many_objects(a, state);
     overcommitted(a, state);
+    two_targets(a, state);
     slow_trimming(a, state);
 }
 
@@ -86,6 +87,16 @@ fn overcommitted(a: &mut Adder, state: &ClusterState) {
         let summary = "1 subtrees have overcommitted pool target_size_bytes".to_owned();
         a.add("POOL_TARGET_SIZE_BYTES_OVERCOMMITTED", Warn, 1, summary, vec![line]);
     }
+}
+
+/// Pools with a target in bytes and one as a share: the share counts.
+fn two_targets(a: &mut Adder, state: &ClusterState) {
+    let map = &*state.osdmap;
+    let both = |p: &cluster::PgPool| number(p, "target_size_bytes") > 0.0 && number(p, "target_size_ratio") > 0.0;
+    let named = map.pools.iter().filter(|(_, p)| both(p)).filter_map(|(id, _)| map.pool_name(*id));
+    let detail = named.map(|n| format!("Pool {n} has target_size_bytes and target_size_ratio set")).collect();
+    let what = "pools have both target_size_bytes and target_size_ratio set";
+    a.add_some("POOL_HAS_TARGET_SIZE_BYTES_AND_RATIO", Warn, what, detail);
 }
 
 /// PGs with many removed snapshots to trim (`mon_osd_snap_trim_queue_warn_on`). Only PGs of OSDs that report as many

@@ -1,9 +1,10 @@
-//! Alerts about what daemons run on: the etcd cluster with the state, and limits of open descriptors.
+//! Alerts about what daemons run on: the etcd cluster or the file system with the state, and limits of open descriptors.
 
 use super::Severity::{Err, Warn};
 use super::checks::Adder;
 use crate::command::units::bytes;
 use crate::state::ClusterState;
+use crate::state::config::mon_option;
 use crate::state::options::OPEN_FILES;
 use state::etcd::care::Member;
 
@@ -13,6 +14,7 @@ const NEAR_QUOTA: u64 = 80;
 /// Adds the alerts.
 pub(super) fn add(a: &mut Adder, state: &ClusterState) {
     etcd(a, state);
+    space(a, state);
     let few = |(name, found): (String, Option<u64>)| {
         let n = found.filter(|n| *n < net::descriptors::WANTED)?;
         Some(format!("{name} may open {n} descriptors, of which each client takes one"))
@@ -27,6 +29,28 @@ pub(super) fn add(a: &mut Adder, state: &ClusterState) {
     let detail: Vec<String> = mons.chain(osds).filter_map(few).collect();
     let what = format!("daemons may open fewer than {} descriptors", net::descriptors::WANTED);
     a.add_some("DAEMON_FEW_DESCRIPTORS", Warn, &what, detail);
+}
+
+/// Little room on the file system with the state. Shares of a large one say little: a monitor's state has at most
+/// `mon_data_size_warn` bytes, so there is no alert while as much is free.
+fn space(a: &mut Adder, state: &ClusterState) {
+    let Some((free, all)) = state.store.space else { return };
+    let number = |name: &str, otherwise: u64| mon_option(state, name).trim().parse().unwrap_or(otherwise);
+    let percent = u128::from(free) * 100 / u128::from(all.max(1));
+    let is_below = |name: &str, otherwise: u64| percent <= u128::from(number(name, otherwise));
+    if free >= number("mon_data_size_warn", 15 << 30) {
+        return;
+    }
+    let (code, severity, very) = if is_below("mon_data_avail_crit", 5) {
+        ("MON_DISK_CRIT", Err, "very ")
+    } else if is_below("mon_data_avail_warn", 30) {
+        ("MON_DISK_LOW", Warn, "")
+    } else {
+        return;
+    };
+    let name = &state.mon_name;
+    let detail = vec![format!("mon.{name} has {percent}% avail")];
+    a.add(code, severity, 1, format!("mon {name} is {very}low on available space"), detail);
 }
 
 fn etcd(a: &mut Adder, state: &ClusterState) {

@@ -350,6 +350,11 @@ impl MonCore {
         self.state.set_etcd(condition);
     }
 
+    /// Sets the free and all bytes of the file system with the state; `None` for a state in etcd.
+    pub fn set_space(&mut self, space: Option<(u64, u64)>) {
+        self.state.set_space(space);
+    }
+
     /// Takes `n` global ids for sessions of another monitor.
     pub fn take_ids(&mut self, n: u64) -> Option<(u64, u64)> {
         self.credentials.ids().take_many(n)

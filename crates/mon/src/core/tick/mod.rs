@@ -30,6 +30,8 @@ use mgr::stats::space;
 
 /// Number of PGs whose purged snapshots a tick compares; the last pool may exceed it.
 const PURGE_PGS: u64 = 4096;
+/// Interval in seconds at which the versions of daemons are compared.
+const VERSIONS_SECONDS: u64 = 60;
 /// Interval in seconds at which statistics are sampled for rates.
 const SAMPLE_SECONDS: u64 = 2;
 /// Most snapshots taken off a removal queue per epoch (`mon_max_snap_prune_per_epoch`).
@@ -125,6 +127,10 @@ impl MonCore {
         self.tick_devices();
         self.tick_fs();
         self.tick_mutes();
+        if self.ticks.is_nth(VERSIONS_SECONDS) {
+            let differ = crate::command::versions_differ(&self.state);
+            self.state.note_versions(differ, self.now.mono);
+        }
         self.tick_health_log();
         self.tick_trim();
         if self.ticks.is_nth(SAMPLE_SECONDS) {

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use base::{AuthName, EntityKind, Epoch, OsdId};
+use base::{AuthName, EntityKind, Epoch, Mono, OsdId};
 use bytes::Bytes;
 use mgr::Manager;
 use state::etcd::care::Condition;
@@ -102,6 +102,17 @@ impl ClusterState {
     /// Sets the condition of the etcd cluster.
     pub(crate) fn set_etcd(&mut self, condition: Option<Arc<Condition>>) {
         self.view.mons.etcd = condition;
+    }
+
+    /// Sets the free and all bytes of the file system with the state.
+    pub(crate) fn set_space(&mut self, space: Option<(u64, u64)>) {
+        self.view.store.space = space;
+    }
+
+    /// Notes whether daemons of this program run in different versions.
+    pub(crate) fn note_versions(&mut self, differ: bool, now: Mono) {
+        let mixed = &mut self.view.mons.mixed_since;
+        *mixed = differ.then(|| mixed.unwrap_or(now));
     }
 
     /// Notes that an OSD was refused because it has a newer map. Returns false if that was known.
