@@ -1,6 +1,9 @@
 //! Session state that survives a socket (sequence numbers, cookies, unacknowledged messages), and the decision about a
 //! peer that connects while a session with it exists.
 //!
+//! OSDs keep lossless sessions with each other (`Policy::lossless_peer`): what a broken socket lost is written again
+//! (`resend`).
+//!
 //! Invariants:
 //!  1. In a lossless session every message stays in `queue` (unnumbered) or in `sent` (numbered) until the peer
 //!     acknowledges it, in order.

@@ -6,6 +6,8 @@
 //! grant  = "allow" perms ["fsname" NAME] [network] | ["allow"] "profile" NAME [network]
 //!        | "allow" "service" NAME perms [network] | "allow" "command" NAME ["with" condition {condition}] [network]
 //! ```
+//!
+//! Permissions without a service open every service but `config-key`.
 
 use super::constraint::{CommandArgs, Constraint, all_hold};
 use super::lex::{Cursor, Lex, first_of, grants};

@@ -19,7 +19,7 @@
 //! | `read` | reading: from memory if the data is in flight or was read before, else from the device |
 //! | `cache`, `runs` | data in memory for sub-block writes and repeated reads; blocks that large reads brought |
 //! | `pages` | loading of metadata pages that plans miss |
-//! | `room`, `streams` | free blocks, and how blocks become free; the places that writes take |
+//! | `room`, `streams` | free blocks for transactions, and when a checkpoint is taken to free more (`meta::alloc` has a block's way); the places that writes take |
 //! | `pack` | compressed extents: which writes make them, how they are read and cut |
 //! | `fill` | file blocks that a sparse file gets before they are written |
 //! | `requests` | requests to the device: their purpose, and which are in flight |

@@ -1,4 +1,7 @@
 //! The key-value store for daemons, modules and scripts.
+//!
+//! Stored values may be secrets: permissions for all services, as in `allow r`, do not open them. `allow *` does, and a
+//! grant for the service or for a command, also in a profile (`cluster::caps::mon`, `allowed`).
 
 use crate::command::{Cmd, CommandOutcome, Ctx, Res, cmd, committed, done, flag as cf, refuse, rehearse};
 use crate::json::J;

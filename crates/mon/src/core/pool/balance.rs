@@ -1,8 +1,9 @@
 //! The balancer's run: it gathers the placement of all PGs in steps, chooses moves, and changes the map.
 //!
 //! Every `mgr/balancer/sleep_interval` it begins anew, unless it found nothing to do under the present map. It waits
-//! while PGs are unknown, inactive or degraded, or `target_max_misplaced_ratio` of all objects is misplaced. The
-//! optimizer is `mgr::balance`, its rules are in `state::balance`; the commands are in `command::mgr::balancer`.
+//! while PGs are unknown, inactive or degraded, or `target_max_misplaced_ratio` of all objects is misplaced. Which shard
+//! moves where is a rule of `mgr::balance` (`moves`); whether it may work now is decided in `state::balance`; the
+//! commands are in `command::mgr::balancer`.
 //!
 //! Invariant: a tick places at most `PGS_A_TICK` PGs.
 //!

@@ -7,6 +7,8 @@
 //! | `op` | POOLOP messages: pools and snapshots for librados' older calls and for librbd |
 //! | `pg_num` | the manager's part of changing a pool's number of PGs |
 //! | `purged` | purged snapshots of pools: their sets in memory, and the records of the sets |
+//!
+//! Pools that reach a quota get their flags in `core::tick` (`tick_full_pools`); the OSDs' part is `pg::pg::ops::vector`.
 
 pub mod balance;
 pub(crate) mod growth;

@@ -1,5 +1,5 @@
 //! Changes that time alone brings about, checked once a second: silent OSDs, OSDs down for long, expiring entries,
-//! full pools, purged snapshots, old maps, new service keys.
+//! pools that are full or at their quota, purged snapshots, old maps, new service keys.
 //!
 //! | module | contents |
 //! | --- | --- |

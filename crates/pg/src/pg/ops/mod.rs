@@ -7,7 +7,7 @@
 //! - `long`: class calls that run in parts
 //! - `copy`: content of other objects, for `copy_from`
 //! - `plain`: reads of one extent
-//! - `vector`: from duplicate check to transaction
+//! - `vector`: from duplicate check to transaction; what a full pool or a quota does to a write
 //! - `expire`: removal of watches
 //! - `trim`: removal of clones of removed snapshots
 

@@ -1,5 +1,6 @@
 //! Plans that wait for space: for a map in which the pool is not full, for room in the store, or among the copies of
 //! the reactor. They hold no lock, since trimming, backfill, deletions, recovery and other clients may be what frees the space.
+//! Whether a client's write waits here or fails with ENOSPC or EDQUOT (a quota) is decided in `vector`.
 //!
 //! Invariants:
 //!  1. A plan that waits for space has changed nothing and holds nothing: it runs again as a new one.

@@ -1,4 +1,5 @@
-//! A copy whose store or log failed: it stops, and the other copies go on without it.
+//! A copy whose store or log failed: it stops, and the other copies go on without it. An OSD that dies is not
+//! meant: a map ends the interval then (`life::follow`).
 //!
 //! The machine stops, keeps the newest map, and tells the primary that it counts as down ([`Body::Failed`]). It does
 //! so when it fails, at each new interval, and in answer to messages. A primary that fails asks the monitor for an
