@@ -40,18 +40,13 @@ impl ReadBuf {
         if self.now.try_reclaim(bytes) {
             return;
         }
-        // A buffer grew if it had much to take over; such ones are not kept.
-        if let Some(i) = self.spent.iter_mut().position(|b| b.try_reclaim(bytes)) {
-            self.spent.swap(0, i);
-        } else if self.spent.len() < SPENT_MAX {
-            self.spent.push_front(BytesMut::with_capacity(bytes));
-        } else {
+        // Of the buffers that are free, the one filled last is most likely in the CPU cache.
+        let free = self.spent.iter_mut().rposition(|b| b.try_reclaim(bytes));
+        let next = free.and_then(|i| self.spent.remove(i)).unwrap_or_else(|| BytesMut::with_capacity(bytes));
+        if self.spent.len() == SPENT_MAX {
             self.spent.pop_front();
-            self.spent.push_front(BytesMut::with_capacity(bytes));
         }
-        if let Some(b) = self.spent.pop_front() {
-            self.spent.push_back(std::mem::replace(&mut self.now, b));
-        }
+        self.spent.push_back(std::mem::replace(&mut self.now, next));
     }
 }
 
