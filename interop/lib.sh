@@ -41,7 +41,7 @@ finish() {
   fi
   # The daemons end shortly after `up`: wait for them, because the next test needs their ports.
   for p in "$W"/c/run/*.pid; do
-    for _ in $(seq 100); do gone "$p" && break; sleep 0.1; done
+    for _ in $(seq 100); do daemon_gone "$p" && break; sleep 0.1; done
   done
   if [ "${KEEP:-}" = failed ] && [ $status = 0 ]; then KEEP=; fi
   if [ -n "${KEEP:-}" ]; then echo "kept: $W"; else rm -rf "$W"; fi
@@ -50,8 +50,8 @@ finish() {
 trap finish EXIT
 trap 'echo "ended from outside at: $BASH_COMMAND"; finish 143' TERM
 
-# gone PIDFILE: true if the process that wrote the file has ended.
-gone() { [ ! -e "$1" ] || ! kill -0 "$(cat "$1")" 2>/dev/null; }
+# daemon_gone PIDFILE: true if the process that wrote the file has ended.
+daemon_gone() { [ ! -e "$1" ] || ! kill -0 "$(cat "$1")" 2>/dev/null; }
 
 # wait_for SECONDS COMMAND…: runs the command until it succeeds.
 wait_for() {
@@ -63,6 +63,9 @@ wait_for() {
 }
 
 expect() { [ "$2" = "$3" ] || { echo "$1: got '$2', expected '$3'" >&2; return 1; }; }
+
+# `finish` and what it calls must not be a script's own function of the same name.
+readonly -f finish daemon_gone wait_for expect
 
 # disk FILE SIZE DIR: a file system of its own in that file, mounted at DIR. Its loop device ends with the mount.
 disk() {

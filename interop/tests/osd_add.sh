@@ -15,7 +15,7 @@ dies() {
   expect "status" "$1" 3 || { cat "$W/said"; return 1; }
   grep -q 'ended meanwhile; start it and run the same command again' "$W/said" || { cat "$W/said"; return 1; }
 }
-down() { gone "$W/c/run/mon.a.pid" && gone "$W/c/run/osd.0.pid" && gone "$W/c/run/osd.1.pid"; }
+down() { daemon_gone "$W/c/run/mon.a.pid" && daemon_gone "$W/c/run/osd.0.pid" && daemon_gone "$W/c/run/osd.1.pid"; }
 again() { wait "$UP" 2>/dev/null || true; wait_for 20 down; cluster_up; }
 id=2
 # `osd add` while `up` is killed once the path is there. Some are there for milliseconds, so it waits without sleeping, and
