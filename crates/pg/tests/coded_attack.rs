@@ -171,10 +171,7 @@ fn an_older_version_does_not_stand_for_an_unfound_object() {
     c.restart(0);
     c.restart(1);
     c.run(5_000);
-    let none = pg::reserve::RecoveryConfig { max_backfills: 0, ..Default::default() };
-    for o in 6..9 {
-        c.osds[o].reserver.set(&none);
-    }
+    c.forbid_recovery(6..9);
     c.change(|m| m.order = vec![6, 7, 8, 3, 4, 2, 0, 1, 5]);
     c.run(10_000);
     c.restart(8);
@@ -213,12 +210,9 @@ fn a_stray_that_lacks_an_object_is_no_proof_of_its_absence() {
     c.run(30_000);
     let data = noise(60_000, 8);
     wrote(&mut c, extent(OpCode::WRITEFULL, 0, data.clone()));
-    let none = pg::reserve::RecoveryConfig { max_backfills: 0, ..Default::default() };
-    for o in 0..5 {
-        c.osds[o].reserver.set(&none);
-    }
+    c.forbid_recovery(0..5);
     c.restart(4);
-    c.osds[4].reserver.set(&none);
+    c.forbid_recovery(4..5);
     c.run(10_000);
     assert_eq!(c.osds[4].pg.as_ref().unwrap().missing(), 1, "{}", c.describe(4));
     c.restart(9);
@@ -242,8 +236,7 @@ fn of_two_strays_with_a_shard_the_one_with_the_object_gives_it() {
         c.run(3_000);
         let data = noise(60_000, 9);
         wrote(&mut c, extent(OpCode::WRITEFULL, 0, data.clone()));
-        let none = pg::reserve::RecoveryConfig { max_backfills: 0, ..Default::default() };
-        c.osds.iter().for_each(|o| o.reserver.set(&none));
+        c.forbid_recovery(0..c.osds.len());
         c.change(|m| m.order = set(1).chain(set(0)).chain(set(2)).collect());
         c.run(10_000);
         let tid = c.ask(n, 1, OBJECT + 1, 0, vec![extent(OpCode::WRITEFULL, 0, data.clone())]);
@@ -276,8 +269,7 @@ fn backfill_ends_before_a_removal_is_everywhere(c: &mut Cluster) -> bool {
         wrote(c, extent(OpCode::WRITEFULL, 0, noise(60_000, n)));
     }
     c.settle();
-    let none = pg::reserve::RecoveryConfig { max_backfills: 0, ..Default::default() };
-    c.osds.iter().for_each(|o| o.reserver.set(&none));
+    c.forbid_recovery(0..c.osds.len());
     c.change(|m| m.order = vec![0, 1, 2, 3, 4, 11, 5, 6, 7, 8, 9, 10]);
     c.run(10_000);
     // The sixth shard's new place.

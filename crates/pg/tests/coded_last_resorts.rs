@@ -22,11 +22,9 @@ fn head(object: usize) -> HObject {
 /// A cluster with short logs that recovers nothing.
 fn cluster(seed: u64, shape: (u8, u8)) -> Cluster {
     let mut c = Cluster::coded(seed, usize::from(shape.0 + shape.1), shape, 3, 0);
-    (c.load, c.contended, c.keep_log) = (false, false, (5, 10));
-    for o in &mut c.osds {
-        o.pg.iter_mut().for_each(|pg| pg.keep_log(5, 10));
-        o.reserver.set(&pg::reserve::RecoveryConfig { max_backfills: 0, ..Default::default() });
-    }
+    (c.load, c.contended) = (false, false);
+    c.keep_logs(5, 10);
+    c.forbid_recovery(0..c.osds.len());
     c.run(3_000);
     c
 }

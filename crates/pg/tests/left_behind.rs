@@ -55,10 +55,8 @@ enum Change {
 /// Changes an object while the OSDs of `miss` are dead; they come back and lack it. Then the `unfilled` OSDs miss so many
 /// other writes that they are to be filled, and the `dead` ones die, so that osd.1 leads.
 fn left_behind(mut c: Cluster, change: Change, miss: &[i32], unfilled: &[i32], dead: &[i32]) -> Cluster {
-    (c.load, c.contended, c.keep_log) = (false, false, (5, 10));
-    for o in &mut c.osds {
-        o.pg.iter_mut().for_each(|pg| pg.keep_log(5, 10));
-    }
+    (c.load, c.contended) = (false, false);
+    c.keep_logs(5, 10);
     c.run(3_000);
     c.asked.in_snaps = true;
     for n in 1..4 {
@@ -68,8 +66,7 @@ fn left_behind(mut c: Cluster, change: Change, miss: &[i32], unfilled: &[i32], d
         write(&mut c, LACKED, n);
     }
     c.settle();
-    let none = pg::reserve::RecoveryConfig { max_backfills: 0, ..Default::default() };
-    c.osds.iter().for_each(|o| o.reserver.set(&none));
+    c.forbid_recovery(0..c.osds.len());
     if change == Change::RemoveAndTrim {
         run(&mut c, LACKED, OsdOp::new(OpCode::DELETE));
     }
@@ -149,15 +146,12 @@ fn shards_that_are_to_be_filled_give_an_object_whose_clone_was_trimmed_or_whose_
 #[test]
 fn a_copy_that_is_to_be_filled_serves_no_balanced_read() {
     let mut c = Cluster::new(60, 3, 3, 1, 1, 0);
-    (c.load, c.contended, c.keep_log) = (false, false, (5, 10));
-    for o in &mut c.osds {
-        o.pg.iter_mut().for_each(|pg| pg.keep_log(5, 10));
-    }
+    (c.load, c.contended) = (false, false);
+    c.keep_logs(5, 10);
     c.run(3_000);
     write(&mut c, LACKED, 1);
     c.settle();
-    let none = pg::reserve::RecoveryConfig { max_backfills: 0, ..Default::default() };
-    c.osds.iter().for_each(|o| o.reserver.set(&none));
+    c.forbid_recovery(0..c.osds.len());
     c.crash(2);
     c.run(25_000);
     write(&mut c, LACKED, 2);

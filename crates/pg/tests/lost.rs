@@ -43,8 +43,7 @@ fn unfound_on(mut c: Cluster, more: impl FnOnce(&mut Cluster)) -> (Cluster, u64)
     c.run(5_000);
     more(&mut c);
     // osd.0 comes back, learns what it lacks, and recovers nothing.
-    let none = pg::reserve::RecoveryConfig { max_backfills: 0, ..Default::default() };
-    c.osds[0].reserver.set(&none);
+    c.forbid_recovery(0..1);
     c.restart(1);
     c.run(20_000);
     assert!(c.osds[1].pg.as_ref().unwrap().missing() > 0, "{}", c.describe(1));
@@ -245,10 +244,8 @@ fn a_hundred_thousand_lacked_objects_are_looked_at_and_listed_at_little_cost() {
 #[test]
 fn objects_are_pulled_among_as_many_unfound_ones() {
     let mut c = Cluster::new(8, 3, 3, 1, 4, 0);
-    (c.contended, c.load, c.keep_log) = (false, false, (10_000, 10));
-    for o in &mut c.osds {
-        o.pg.iter_mut().for_each(|pg| pg.keep_log(10_000, 10));
-    }
+    (c.contended, c.load) = (false, false);
+    c.keep_logs(10_000, 10);
     c.run(4_000);
     c.settle();
     c.crash(1);
@@ -257,8 +254,7 @@ fn objects_are_pulled_among_as_many_unfound_ones() {
     c.crash(2);
     c.run(26_000);
     write_many(&mut c, 100 + MANY / 2, MANY / 2);
-    let none = pg::reserve::RecoveryConfig { max_backfills: 0, ..Default::default() };
-    c.osds[0].reserver.set(&none);
+    c.forbid_recovery(0..1);
     c.restart(1);
     c.run(20_000);
     assert_eq!(c.osds[1].pg.as_ref().unwrap().missing(), MANY, "{}", c.describe(1));

@@ -235,10 +235,8 @@ fn a_lost_rewind_is_repeated() {
 /// A member without room for the objects it lacks.
 fn no_room_for_objects(away: u64, keep: usize, full: u64) {
     let mut c = Cluster::new(61, 3, 3, 2, 3, 0);
-    (c.load, c.contended, c.keep_log) = (false, false, (keep, 10));
-    for o in &mut c.osds {
-        o.pg.iter_mut().for_each(|pg| pg.keep_log(keep, 10));
-    }
+    (c.load, c.contended) = (false, false);
+    c.keep_logs(keep, 10);
     c.run(3_000);
     let all: Vec<usize> = (0..40).collect();
     for n in &all {
@@ -269,10 +267,8 @@ fn no_room_for_objects(away: u64, keep: usize, full: u64) {
 /// A log that takes few changes at once divides even the first part of a push, which also removes what was there. A
 /// power cut in between leaves no head that counts as an object, but lacks its clones.
 fn pushes_in_small_steps(mut c: Cluster) {
-    (c.load, c.contended, c.keep_log) = (false, false, (5, 10));
-    for o in &mut c.osds {
-        o.pg.iter_mut().for_each(|pg| pg.keep_log(5, 10));
-    }
+    (c.load, c.contended) = (false, false);
+    c.keep_logs(5, 10);
     c.asked.in_snaps = true;
     c.run(3_000);
     let write = |c: &mut Cluster, with: u8| {
@@ -325,10 +321,8 @@ fn a_member_without_room_for_what_it_lacks_holds_up_no_removal() {
 fn a_copy_that_answers_pulls_reads_its_log_once() {
     const MANY: usize = 400;
     let mut c = Cluster::new(63, 2, 2, 1, 1, 0);
-    (c.load, c.contended, c.keep_log) = (false, false, (10_000, 10));
-    for o in &mut c.osds {
-        o.pg.iter_mut().for_each(|pg| pg.keep_log(10_000, 10));
-    }
+    (c.load, c.contended) = (false, false);
+    c.keep_logs(10_000, 10);
     c.run(3_000);
     put(&mut c, 0, &Bytes::from_static(b"old"));
     c.crash(1);

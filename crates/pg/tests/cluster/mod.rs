@@ -499,6 +499,18 @@ impl Cluster {
         }
     }
 
+    /// Changes how many entries all logs keep at least and trim at once, now and after each start.
+    pub fn keep_logs(&mut self, keep: usize, batch: usize) {
+        self.keep_log = (keep, batch);
+        self.osds.iter_mut().filter_map(|o| o.pg.as_mut()).for_each(|pg| pg.keep_log(keep, batch));
+    }
+
+    /// Lets these OSDs recover nothing.
+    pub fn forbid_recovery(&self, osds: std::ops::Range<usize>) {
+        let none = pg::reserve::RecoveryConfig { max_backfills: 0, ..Default::default() };
+        self.osds[osds].iter().for_each(|o| o.reserver.set(&none));
+    }
+
     /// The monitor requests the PG's creation.
     fn create_pg(&mut self) {
         let now = self.clock();
