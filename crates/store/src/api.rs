@@ -207,6 +207,8 @@ pub trait ObjectStore {
     fn prefetch(&mut self, hash: u32, off: u64) {
         let _ = (hash, off);
     }
+    /// Hint: the operations announced by [`Self::prefetch`] come now, and no other one before them.
+    fn prefetch_rest(&mut self) {}
     /// Sets how data that is written to a pool's objects from now on is compressed; `None`: not at all. Readers see no
     /// difference. A store that can't compress does nothing.
     fn set_compression(&mut self, pool: PoolId, how: Option<Compression>) {
@@ -228,6 +230,16 @@ pub trait ObjectStore {
     }
     /// Applies a prepared transaction. `Event::Durable(tag)` follows.
     fn submit(&mut self, tag: Tag, txn: Transaction);
+    /// Prepares and submits a transaction. Its errors are those of [`ObjectStore::prepare`], with the transaction.
+    fn apply(&mut self, tag: Tag, txn: Transaction) -> Result<(), (ReadError, Transaction)> {
+        match self.prepare(tag, &txn) {
+            Ok(()) => {
+                self.submit(tag, txn);
+                Ok(())
+            }
+            Err(e) => Err((e, txn)),
+        }
+    }
     /// Ends a plan and unpins its data.
     fn release(&mut self, tag: Tag);
     /// The next event, if any.

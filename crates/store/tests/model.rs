@@ -42,6 +42,8 @@ struct World {
     packs: bool,
     /// Extents written so far.
     packed: u64,
+    /// Half of the transactions are prepared and submitted at once.
+    at_once: bool,
 }
 
 impl World {
@@ -49,7 +51,7 @@ impl World {
         let mut rng = Rng::new(seed);
         let (dev, store) = fresh(BYTES, seed, &config(&mut rng));
         let (acked, ahead) = (MemStore::new(), VecDeque::new());
-        Self { rng, dev, store, acked, ahead, next: 1, packs: false, packed: 0 }
+        Self { rng, dev, store, acked, ahead, next: 1, packs: false, packed: 0, at_once: false }
     }
 
     fn compress(&mut self) {
@@ -83,9 +85,13 @@ impl World {
         for (i, op) in (0..).zip(&txn.ops) {
             self.store.prefetch(op.oid().map_or(i as u32, |o| o.hobj.hash), (tag.0 + i) % 5000 * 4096);
         }
-        let mut rounds = 0;
+        let (mut rounds, at_once) = (0, self.at_once && self.rng.chance(1, 2));
         loop {
-            match self.store.prepare(tag, &txn) {
+            let ready = match at_once {
+                true => self.store.apply(tag, txn.clone()).map_err(|(e, _)| e),
+                false => self.store.prepare(tag, &txn),
+            };
+            match ready {
                 Ok(()) => break,
                 Err(ReadError::Wait) => {
                     rounds += 1;
@@ -101,7 +107,9 @@ impl World {
         }
         model.submit(tag, txn.clone());
         while model.poll_event().is_some() {}
-        self.store.submit(tag, txn);
+        if !at_once {
+            self.store.submit(tag, txn);
+        }
         self.ahead.push_back((tag, model));
     }
 
@@ -159,6 +167,10 @@ fn history(seed: u64, rounds: u64, packs: bool) -> u64 {
     w.compress();
     if packs {
         load.soften();
+    }
+    w.at_once = seed.is_multiple_of(3);
+    if w.at_once {
+        load.overwrite();
     }
     for _ in 0..rounds {
         for _ in 0..w.rng.below(25) {

@@ -127,9 +127,17 @@ impl Reactor {
         self.store.prefetch(m.hash, m.ops.last().map_or(0, |o| o.extent().offset));
     }
 
-    /// Prefetches the machine of the PG of another OSD's message.
-    pub fn prefetch_peer(&self, m: &MPgPeer) {
+    /// Prefetches the machine of the PG of another OSD's message, and the store's data of the object that it writes.
+    pub fn prefetch_peer(&mut self, m: &MPgPeer) {
         self.pgs.prefetch(m.spg.pg);
+        if let Some((hash, off)) = pg::peer::peek_write(&m.body) {
+            self.store.prefetch(hash, off);
+        }
+    }
+
+    /// Prefetches the rest of what the messages announced so far need.
+    pub fn prefetch_rest(&mut self) {
+        self.store.prefetch_rest();
     }
 
     /// Prefetches the machines of the store's next events.

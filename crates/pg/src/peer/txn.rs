@@ -151,6 +151,11 @@ pub fn encode_ops(ops: &[Op], w: &mut Writer, data: &mut Payload) -> Option<()> 
     Some(())
 }
 
+/// True for the code of a write in an encoded change.
+pub(super) fn is_write(code: u8) -> bool {
+    code & !code::SAME == code::WRITE
+}
+
 /// True if the object is not a generation.
 fn is_plain(oid: &Oid) -> bool {
     oid.generation == Oid::NO_GEN

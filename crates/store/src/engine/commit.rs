@@ -44,9 +44,8 @@ impl Store {
         };
         self.counters.frames += 1;
         self.counters.log_bytes += frame.len() as u64;
-        let mut pending = self.log.take_pending();
-        let parts = self.write_data(seq, &mut pending) + 2;
-        self.log.reuse_pending(pending);
+        let data = self.log.take_pending();
+        let parts = self.write_data(seq, &data) + 2;
         self.request(Role::Commit { seq }, IoKind::Write { off: at * BLOCK, bufs: vec![frame] });
         let skip = acts(Bug::StoreSkipFlush);
         if !skip {
@@ -54,11 +53,14 @@ impl Store {
         }
         self.counters.flushes += 1;
         let parts = parts - usize::from(skip);
-        self.log.sent(seq, parts);
+        self.log.sent(seq, parts, data);
     }
 
     /// Adds data for these blocks to the open frame.
-    pub(super) fn send(&mut self, runs: &Runs, data: &Bytes) {
+    pub(super) fn send(&mut self, runs: &Runs, data: Bytes) {
+        if let [(first, _)] = runs[..] {
+            return self.log.add_data(first, data);
+        }
         let mut at = 0;
         for (first, k) in runs {
             let len = *k as usize * BLOCK_LEN;
@@ -69,11 +71,9 @@ impl Store {
     }
 
     /// Writes data; adjacent blocks go in one request. Returns the number of requests.
-    fn write_data(&mut self, seq: u64, pending: &mut [(u64, Bytes)]) -> usize {
-        // Allocation ascends, except where a stream changes its group.
-        pending.sort_unstable_by_key(|p| p.0);
+    fn write_data(&mut self, seq: u64, data: &[(u64, Bytes)]) -> usize {
         let mut requests = 0;
-        let mut rest = &pending[..];
+        let mut rest = data;
         while let Some((first, _)) = rest.first() {
             let (first, mut bytes, mut n) = (*first, 0, 0);
             while let Some((b, d)) = rest.get(n) {
@@ -89,7 +89,7 @@ impl Store {
             let blocks = bytes as u64 / BLOCK;
             self.counters.data_blocks += blocks;
             self.counters.data_writes += 1;
-            self.request(Role::Data { seq, first, n: blocks }, IoKind::Write { off: first * BLOCK, bufs });
+            self.request(Role::Data { seq, first }, IoKind::Write { off: first * BLOCK, bufs });
             requests += 1;
         }
         requests

@@ -160,6 +160,20 @@ impl ObjectStore for Store {
         self.perform_txn(tag, txn);
     }
 
+    fn apply(&mut self, tag: Tag, txn: Transaction) -> Result<(), (ReadError, Transaction)> {
+        if let Some(plan) = self.plan_overwrite(tag, &txn.ops) {
+            self.overwrite(tag, txn, &plan);
+            return Ok(());
+        }
+        match self.prepare(tag, &txn) {
+            Ok(()) => {
+                self.perform_txn(tag, txn);
+                Ok(())
+            }
+            Err(e) => Err((e, txn)),
+        }
+    }
+
     fn set_compression(&mut self, pool: PoolId, how: Option<Compression>) {
         self.compress_pool(pool, how);
     }
@@ -172,6 +186,10 @@ impl ObjectStore for Store {
 
     fn prefetch(&mut self, hash: u32, off: u64) {
         self.meta.prefetch(hash, off / BLOCK);
+    }
+
+    fn prefetch_rest(&mut self) {
+        self.meta.prefetch_rest();
     }
 
     fn release(&mut self, tag: Tag) {

@@ -5,7 +5,7 @@
 //!
 //! Invariants:
 //!  1. `commits` are in the order of their frames and complete in that order, whatever order the device has.
-//!  2. All blocks of `pending` are in `inflight` too, so reads find data here until the device has it.
+//!  2. Data stays here until its commit is durable, so reads find what the device may not have yet.
 //!
 //! Tests: `tests/histories.rs` (1), `tests/model.rs` (2, `reads_find_data_before_it_is_durable`).
 
@@ -14,12 +14,15 @@ use crate::api::Tag;
 use crate::layout::{BLOCK, BLOCK_LEN};
 use crate::wal::{Kind, Position, Ring, frame_blocks};
 use bytes::Bytes;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 /// Most transactions of a commit in flight beside which another commit may start.
 const FEW: usize = 4;
 /// Bytes of data from which the open frame need not wait for a commit of more than [`FEW`] transactions.
 const MUCH: usize = 256 << 10;
+
+/// Block runs with their data, by first block, ascending.
+type Runs = Vec<(u64, Bytes)>;
 
 /// A frame in flight.
 #[derive(Debug)]
@@ -28,6 +31,8 @@ pub(super) struct Commit {
     /// Requests of the frame in flight.
     parts: usize,
     tags: Vec<Tag>,
+    /// Its data.
+    data: Runs,
 }
 
 /// Log of one store; see the module.
@@ -38,11 +43,14 @@ pub(super) struct Log {
     payload: Vec<u8>,
     records: u32,
     tags: Vec<Tag>,
-    /// Data blocks of the open frame, in the order of writing.
-    pending: Vec<(u64, Bytes)>,
-    /// Data that may not be on the device yet, including `pending`: first block → bytes.
-    inflight: BTreeMap<u64, Bytes>,
+    /// Data of the open frame, and its bytes.
+    pending: Runs,
+    pending_bytes: usize,
     commits: VecDeque<Commit>,
+    /// Data of commits that a failed store has given up.
+    left: Vec<Runs>,
+    /// Empty lists of a commit that was durable, for their memory.
+    spare: (Vec<Tag>, Runs),
     durable_upto: u64,
     /// `newest_frame` is the newest frame with records. `confirmed` is the newest one recorded as durable by a
     /// later frame or a root.
@@ -72,8 +80,10 @@ impl Log {
             records: 0,
             tags: Vec::new(),
             pending: Vec::new(),
-            inflight: BTreeMap::new(),
+            pending_bytes: 0,
             commits: VecDeque::new(),
+            left: Vec::new(),
+            spare: Default::default(),
             newest_frame: 0,
             confirmed: 0,
             last_head: 0,
@@ -150,8 +160,13 @@ impl Log {
 
     /// Adds a block run with its data to the open frame.
     pub(super) fn add_data(&mut self, first: u64, data: Bytes) {
-        self.inflight.insert(first, data.clone());
-        self.pending.push((first, data));
+        self.pending_bytes += data.len();
+        // Allocation ascends, except where a stream changes its group.
+        if self.pending.last().is_none_or(|l| l.0 < first) {
+            return self.pending.push((first, data));
+        }
+        let at = self.pending.partition_point(|p| p.0 < first);
+        self.pending.insert(at, (first, data));
     }
 
     /// Closes the open frame. Returns its number, device block and bytes; `None` if the log has no room for it.
@@ -171,15 +186,10 @@ impl Log {
         closed.map(|(at, frame)| (self.ring.head.seq - 1, at, frame))
     }
 
-    /// Takes the data blocks of the frame that was closed.
-    pub(super) fn take_pending(&mut self) -> Vec<(u64, Bytes)> {
-        std::mem::take(&mut self.pending)
-    }
-
-    /// Gives the list of data blocks back, for its memory.
-    pub(super) fn reuse_pending(&mut self, mut pending: Vec<(u64, Bytes)>) {
-        pending.clear();
-        self.pending = pending;
+    /// Takes the data of the frame that was closed; [`Log::sent`] gets it.
+    pub(super) fn take_pending(&mut self) -> Runs {
+        self.pending_bytes = 0;
+        std::mem::replace(&mut self.pending, std::mem::take(&mut self.spare.1))
     }
 
     /// Closes an empty frame that ends the log that replay found. Returns device block and bytes; `None` if the log has
@@ -210,13 +220,20 @@ impl Log {
     pub(super) fn abandon(&mut self) -> Vec<Tag> {
         self.payload.clear();
         self.records = 0;
-        self.pending.clear();
-        let commits = std::mem::take(&mut self.commits);
-        commits.into_iter().flat_map(|c| c.tags).chain(std::mem::take(&mut self.tags)).collect()
+        let mut tags = Vec::new();
+        for c in std::mem::take(&mut self.commits) {
+            tags.extend(c.tags);
+            self.left.push(c.data);
+        }
+        let pending = self.take_pending();
+        self.left.push(pending);
+        tags.append(&mut self.tags);
+        tags
     }
 
     /// Frees memory beyond `kept` bytes of payload.
     pub(super) fn shrink(&mut self, kept: usize) {
+        self.spare = Default::default();
         self.payload.shrink_to(kept);
     }
 
@@ -228,8 +245,8 @@ impl Log {
     /// several transactions. A frame with much data does not wait, because the device would idle meanwhile.
     pub(super) fn may_commit(&self, commits_max: usize) -> bool {
         let Some(c) = self.commits.back() else { return true };
-        let data = || self.pending.iter().map(|p| p.1.len()).sum::<usize>();
-        self.commits.len() < commits_max && self.tags.len() >= c.tags.len() && (c.tags.len() <= FEW || data() >= MUCH)
+        let much = self.pending_bytes >= MUCH;
+        self.commits.len() < commits_max && self.tags.len() >= c.tags.len() && (c.tags.len() <= FEW || much)
     }
 
     /// Blocks in which frames may be written.
@@ -306,9 +323,10 @@ impl Log {
         self.promises = self.promises - u64::from(old > 0) + u64::from(new > 0);
     }
 
-    /// Registers the open frame as sent under number `seq`, with `parts` requests.
-    pub(super) fn sent(&mut self, seq: u64, parts: usize) {
-        self.commits.push_back(Commit { seq, parts, tags: std::mem::take(&mut self.tags) });
+    /// Registers the open frame as sent under number `seq`, with `parts` requests and this data.
+    pub(super) fn sent(&mut self, seq: u64, parts: usize, data: Runs) {
+        let tags = std::mem::replace(&mut self.tags, std::mem::take(&mut self.spare.0));
+        self.commits.push_back(Commit { seq, parts, tags, data });
     }
 
     /// Handles a completed request of a frame. Calls `durable` for each transaction that is durable now.
@@ -317,34 +335,48 @@ impl Log {
             c.parts -= 1;
         }
         while self.commits.front().is_some_and(|c| c.parts == 0) {
-            if let Some(c) = self.commits.pop_front() {
+            if let Some(mut c) = self.commits.pop_front() {
                 self.durable_upto = c.seq;
-                c.tags.into_iter().for_each(&mut durable);
+                c.tags.drain(..).for_each(&mut durable);
+                c.data.clear();
+                self.spare = (c.tags, c.data);
             }
         }
     }
 
-    /// Drops data blocks that the device has now.
-    pub(super) fn data_done(&mut self, first: u64, n: u64) {
-        while let Some((&at, _)) = self.inflight.range(first..first + n).next() {
-            self.inflight.remove(&at);
-        }
+    /// Lists of data that may not be on the device yet, newest first.
+    fn data(&self) -> impl Iterator<Item = &Runs> {
+        std::iter::once(&self.pending).chain(self.commits.iter().rev().map(|c| &c.data)).chain(&self.left)
+    }
+
+    /// True if all data is on the device.
+    fn has_no_data(&self) -> bool {
+        self.pending.is_empty() && self.commits.is_empty() && self.left.is_empty()
     }
 
     /// True if data in flight to the device overlaps these blocks.
     pub(super) fn overlaps(&self, first: u64, n: u64) -> bool {
-        !self.inflight.is_empty()
-            && (self.in_flight(first).is_some() || self.inflight.range(first..first + n).next().is_some())
+        !self.has_no_data()
+            && self.data().any(|runs| {
+                let at = runs.partition_point(|r| r.0 < first);
+                runs.get(at).is_some_and(|r| r.0 < first + n) || block_of(runs, first).is_some()
+            })
     }
 
     /// Bytes of a block in flight to the device.
     #[inline]
     pub(super) fn in_flight(&self, phys: u64) -> Option<Bytes> {
-        if self.inflight.is_empty() {
+        if self.has_no_data() {
             return None;
         }
-        let (first, data) = self.inflight.range(..=phys).next_back()?;
-        let at = ((phys - first) * BLOCK) as usize;
-        (at < data.len()).then(|| data.slice(at..at + BLOCK_LEN))
+        self.data().find_map(|runs| block_of(runs, phys))
     }
+}
+
+/// Bytes of a block in one of these runs.
+fn block_of(runs: &Runs, phys: u64) -> Option<Bytes> {
+    let at = runs.partition_point(|r| r.0 <= phys).checked_sub(1)?;
+    let (first, data) = runs.get(at)?;
+    let at = ((phys - first) * BLOCK) as usize;
+    (at < data.len()).then(|| data.slice(at..at + BLOCK_LEN))
 }

@@ -59,6 +59,7 @@ mod grow;
 mod interface;
 mod log;
 mod open;
+mod overwrite;
 mod pack;
 mod pages;
 mod perform;
@@ -331,11 +332,7 @@ impl Store {
             // Blocks become free even if the device can't discard them.
             Role::Discard { first, n } => self.discarded(first, n),
             Role::Early { tag, plan, first, n } => self.early_done(tag, plan, first, n),
-            Role::Data { seq, first, n } => {
-                self.log.data_done(first, n);
-                self.commit_part_done(seq);
-            }
-            Role::Commit { seq } => self.commit_part_done(seq),
+            Role::Data { seq, .. } | Role::Commit { seq } => self.commit_part_done(seq),
             Role::Page { bytes, write } => self.pages_written(bytes, write),
             Role::Root => self.checkpoint.root_copy_done(),
             Role::CheckpointFlush => self.checkpoint.flush_done(),

@@ -137,8 +137,8 @@ fn open_rings(dev: &mut dyn Device, cfg: &Config, sb: Superblock, replay: Replay
         let root = newest_root(dev, &sb, &layout, ring)?;
         for (shard, level, loc) in &root.trees {
             let to = usize::from(reactor_for(u16::from(*shard), cfg.reactors));
-            if let Some(s) = metas.get_mut(to).and_then(|m| m.root_mut(*shard)) {
-                *s = Shard::stored(loc.clone(), *level);
+            if let Some(m) = metas.get_mut(to) {
+                m.set_root(*shard, Shard::stored(loc.clone(), *level));
             }
         }
         // With another number of rings, the maps of all rings are merged into the first one's, to be stored

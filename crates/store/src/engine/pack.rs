@@ -432,7 +432,7 @@ impl Store {
         let runs = self.places(run, data.len() as u64 / BLOCK)?;
         let blocks = (block..).zip(data.chunks_exact(BLOCK_LEN));
         let crcs = blocks.map(|(b, d)| block_crc(birth, b, run.version, d)).collect();
-        self.send(&runs, &data);
+        self.send(&runs, data);
         let version = run.version | UNKEPT;
         self.emit_object(run, cid, oid, id, What::Map { block, runs, crcs, version, size })
     }
@@ -487,7 +487,7 @@ impl Store {
             (block..).zip(stored.chunks_exact(BLOCK_LEN)).map(|(b, d)| block_crc(birth, b, version, d)).collect();
         crcs.resize(n as usize, 0);
         let mut runs = self.places(run, k)?;
-        self.send(&runs, &stored);
+        self.send(&runs, stored);
         push_run(&mut runs, k, (n - k) as u32);
         self.emit_object(run, cid, oid, id, What::Map { block, runs, crcs, version, size })
     }

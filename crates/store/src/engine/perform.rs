@@ -43,6 +43,33 @@ pub(super) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
+    /// An overwrite with `reserved` blocks, whose record is at the end of `payload`.
+    pub(super) fn of_overwrite(tag: Tag, payload: &'a mut Vec<u8>, reserved: u64, version: u32) -> Self {
+        Self {
+            tag,
+            enc: Encoder::go_on(payload, Marks::default()),
+            reserved,
+            pool: Vec::new(),
+            early: Vec::new(),
+            version,
+            sums: None,
+            packs: Packs::new(),
+            pack: None,
+            apart: SmallVec::new(),
+            seen: None,
+        }
+    }
+
+    /// Takes the checksums of what the next operation writes.
+    pub(super) fn knows(&mut self, sums: Option<Arc<Summed>>) {
+        self.sums = sums;
+    }
+
+    /// Blocks that are left of those reserved, at the end.
+    pub(super) fn left(self) -> u64 {
+        self.reserved
+    }
+
     fn of(job: &mut Job, enc: Encoder<'a>) -> Self {
         Self {
             tag: job.tag,
@@ -128,8 +155,7 @@ impl Store {
         if !self.log.fits(log) {
             self.close_frame();
         }
-        let at = self.log.begin_record();
-        let version = (self.log.lsn() as u32) & VERSION_MASK;
+        let (at, version) = self.begin_record();
         let marks = Marks::default();
         self.go_on(Job {
             tag,
@@ -144,6 +170,12 @@ impl Store {
             packs,
             version,
         });
+    }
+
+    /// Begins the record of a transaction. Returns its place in the open frame, and the version of the blocks that it
+    /// writes.
+    pub(super) fn begin_record(&mut self) -> (usize, u32) {
+        (self.log.begin_record(), (self.log.lsn() as u32) & VERSION_MASK)
     }
 
     /// Applies the rest of a transaction.
@@ -179,30 +211,42 @@ impl Store {
                 applied = Err(what);
             }
         }
+        for (first, n) in std::mem::take(&mut run.pool) {
+            self.space.release(first, n);
+        }
+        let left = run.left();
+        self.end_record(tag, payload, job.at, job.log_bytes, left, applied);
+        self.end_tag(tag);
+    }
+
+    /// Ends a transaction whose record begins at `at` in the payload of the open frame: checks it against the bytes that it
+    /// was given, and gives back the reserved blocks that are `left`.
+    pub(super) fn end_record(
+        &mut self,
+        tag: Tag,
+        mut payload: Vec<u8>,
+        at: usize,
+        room: usize,
+        left: u64,
+        mut applied: Applied,
+    ) {
         self.meta.stop_keeping();
         if let Some(what) = self.meta.take_damage() {
             applied = applied.and(Err(what));
         }
         self.meta.prune();
         self.meta.end_changes();
-        let left = run.reserved;
-        for (first, n) in std::mem::take(&mut run.pool) {
-            self.space.release(first, n);
-        }
-        let at = job.at;
-        if payload.len() - at > job.log_bytes {
-            let (len, room) = (payload.len() - at, job.log_bytes);
+        let len = payload.len() - at;
+        if len > room {
             applied =
                 applied.and(Err(format!("its record of {len} bytes is longer than the {room} bytes reserved for it")));
         }
-        let len = (payload.len() - at - 4) as u32;
         if let Some(l) = payload.get_mut(at..at + 4) {
-            l.copy_from_slice(&len.to_le_bytes());
+            l.copy_from_slice(&((len - 4) as u32).to_le_bytes());
         }
         self.log.end_record(tag, payload);
         self.changes += 1;
         self.space.unreserve(left);
-        self.end_tag(tag);
         // The transactions of one turn may dirty much memory. Other prepared transactions repeat their lookups,
         // since `changes` has moved.
         if self.meta.pages().mem() > self.cfg.meta_bytes / 16 * 17 {
@@ -248,7 +292,7 @@ impl Store {
         self.meta.objects().get(id as usize).ok_or_else(|| "object slot is empty".to_owned())
     }
 
-    fn perform(&mut self, run: &mut Run<'_>, op: Op) -> Applied {
+    pub(super) fn perform(&mut self, run: &mut Run<'_>, op: Op) -> Applied {
         match op {
             Op::MakeCollection { cid, bits } => {
                 let num = self.new_nid();
@@ -468,7 +512,6 @@ impl Store {
         let birth = self.object_at(id)?.birth;
         let runs = self.places(run, data.len() as u64 / BLOCK)?;
         let crcs = crcs.unwrap_or_else(|| run.crcs(birth, block, &data));
-        self.send(&runs, &data);
         if small {
             // The next small write is likely to touch an edge of this one.
             let mut at = 0;
@@ -481,6 +524,7 @@ impl Store {
                 }
             }
         }
+        self.send(&runs, data);
         self.emit_object(run, cid, oid, id, What::Map { block, runs, crcs, version: run.version, size })
     }
 

@@ -296,13 +296,15 @@ impl Store {
         if !self.log.may_promise(own, bytes) {
             self.close_frame();
         }
+        if self.has_room_in_log(own, bytes) { Ok(()) } else { Err(self.park(tag)) }
+    }
+
+    /// True if the log has room for all promises, if a transaction that was promised `own` bytes gets `bytes`.
+    pub(super) fn has_room_in_log(&self, own: usize, bytes: usize) -> bool {
         let need = self.log.need_with(own, bytes);
         // A transaction larger than the log limit waits until little of the log is in use.
         let (used, max) = (self.log.ring().used, self.log_max() / BLOCK);
         let long = used + need > max && used > max / 4;
-        if self.log.free() < need || long || self.replay_steps() > self.cfg.replay_steps_max {
-            return Err(self.park(tag));
-        }
-        Ok(())
+        self.log.free() >= need && !long && self.replay_steps() <= self.cfg.replay_steps_max
     }
 }

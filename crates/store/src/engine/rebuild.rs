@@ -255,9 +255,7 @@ fn meta_of(layout: Layout, space: &Arc<Space>, cfg: &Config, root: &Root) -> Met
     m.begin_salvage();
     m.set_kids_max(cfg.kids_max.max(2));
     for (shard, level, loc) in &root.trees {
-        if let Some(s) = m.root_mut(*shard) {
-            *s = Shard::stored(loc.clone(), *level);
-        }
+        m.set_root(*shard, Shard::stored(loc.clone(), *level));
     }
     m
 }

@@ -31,11 +31,10 @@ pub(super) enum Role {
         first: u64,
         n: u32,
     },
-    /// Data of a commit: blocks `[first, first + n)`.
+    /// Data of a commit, from block `first` on.
     Data {
         seq: u64,
         first: u64,
-        n: u64,
     },
     /// Frame or flush of a commit.
     Commit {

@@ -96,7 +96,7 @@ mod tests {
     fn roles() -> Vec<(&'static str, Role)> {
         vec![
             ("early", Role::Early { tag: Tag(1), plan: 1, first: 0, n: 1 }),
-            ("data", Role::Data { seq: 1, first: 0, n: 1 }),
+            ("data", Role::Data { seq: 1, first: 0 }),
             ("page", Role::Page { bytes: 4096, write: 1 }),
             ("discard", Role::Discard { first: 0, n: 1 }),
             ("frame", Role::Commit { seq: 1 }),

@@ -102,6 +102,8 @@ pub(crate) struct Meta {
     objects: Table,
     /// Roots of the trees, by shard.
     shards: Vec<Shard>,
+    /// At least the highest level of them.
+    levels: u8,
     pages: Cache,
     staging: Staging,
     alloc: Alloc,
@@ -141,6 +143,7 @@ impl Meta {
             colls: Colls::default(),
             objects: Table::default(),
             shards: vec![Shard::default(); usize::from(SHARDS)],
+            levels: Shard::default().level,
             pages: Cache::default(),
             staging: Staging::default(),
             alloc: Alloc::new(space),
@@ -198,9 +201,12 @@ impl Meta {
         &self.shards
     }
 
-    /// The root of a shard's tree, for opening.
-    pub(crate) fn root_mut(&mut self, shard: u8) -> Option<&mut Shard> {
-        self.shards.get_mut(usize::from(shard))
+    /// Sets the root of a shard's tree, for opening.
+    pub(crate) fn set_root(&mut self, shard: u8, root: Shard) {
+        self.levels = self.levels.max(root.level);
+        if let Some(s) = self.shards.get_mut(usize::from(shard)) {
+            *s = root;
+        }
     }
 
     pub(crate) fn pages(&self) -> &Cache {
@@ -293,7 +299,8 @@ impl Meta {
     /// Most blocks by which a transaction of `ops` changes and `bytes` raises the headroom: for each change a
     /// leaf and the pages above it, and the needs that were found.
     pub(crate) fn headroom_for(&self, ops: usize, bytes: usize, needs: Needs) -> u64 {
-        let levels = self.shards.iter().map(|s| u64::from(s.level)).max().unwrap_or(1);
+        let levels = u64::from(self.levels);
+        debug_assert!(self.shards.iter().all(|s| s.level <= self.levels), "no tree is higher than is known");
         2 * (ops as u64 * (LEAF_BLOCKS + INNER_BLOCKS * levels) + 2 * (bytes as u64).div_ceil(BLOCK) + needs.touches)
     }
 

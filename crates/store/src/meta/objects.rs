@@ -5,15 +5,17 @@
 //! has several such ranges (parts).
 
 use super::Meta;
+use super::blocks::INLINE_BLOCKS;
 use super::key::{self, Key, object_lo};
 use super::map::CHUNK;
 use super::object::Object;
 use super::page::{Body, Sum};
 use super::scan::Span;
+use super::table::FORESEEN;
 use super::tree::{NONE, Seek};
 use crate::codec::{Get, Malformed};
-use crate::key::{ObjectName, Oid};
-use base::{prefetch, prefetch_all, unreached};
+use crate::key::{Cid, ObjectName, Oid};
+use base::{Eversion, prefetch, prefetch_all, unreached};
 use std::cmp::Ordering;
 use std::ops::RangeInclusive;
 
@@ -30,6 +32,15 @@ impl Meta {
     /// when further operations are announced. A wrong guess only costs time.
     pub(crate) fn prefetch(&mut self, hash: u32, block: u64) {
         let id = self.objects.recall(hash);
+        self.announce(id, block);
+    }
+
+    /// Prefetches the rest of what the operations announced so far need.
+    pub(crate) fn prefetch_rest(&mut self) {
+        (0..FORESEEN).for_each(|_| self.announce(NONE, 0));
+    }
+
+    fn announce(&mut self, id: u32, block: u64) {
         let [b, d] = self.objects.prefetch(id, block);
         if let Some(o) = self.objects.get(id as usize) {
             prefetch_all(o);
@@ -113,6 +124,43 @@ impl Meta {
                 Some(Some(id))
             }
         }
+    }
+
+    /// Slot of an object of which blocks `[block, end)` and attributes can be changed, and to whose log an entry of that
+    /// version can be appended, with no other pages than those known to be in memory. `None` may only mean that a search is
+    /// needed.
+    pub(crate) fn ready_for_overwrite(
+        &mut self,
+        cid: Cid,
+        oid: &ObjectName,
+        block: u64,
+        end: u64,
+        version: Eversion,
+    ) -> Option<u32> {
+        let coll = self.coll(cid)?;
+        let id = self.objects.recall(oid.hobj.hash);
+        let o = self.objects.get(id as usize).filter(|o| o.coll == coll && o.is(oid))?;
+        if o.shared || o.lost.any() {
+            return None;
+        }
+        let (leaf, chunk) = (o.page, block / CHUNK);
+        let map = match o.paged {
+            true if (end - 1) / CHUNK == chunk => Some((*o.hints.get(chunk as usize)?, key::hi(key::MAP, o.nid))),
+            false if end <= INLINE_BLOCKS => None,
+            _ => return None,
+        };
+        if !self.may_append(coll, version) {
+            return None;
+        }
+        if let Some((page, hi)) = map {
+            let p = self.pages.get_mut(page as usize).filter(|p| p.hi == hi)?;
+            if !matches!(p.body, Body::Map { chunk: c, .. } if c == chunk) {
+                return None;
+            }
+            p.used = true;
+        }
+        self.pages.get_mut(leaf as usize)?.used = true;
+        Some(id)
     }
 
     /// Slot of the object; its leaf must be in memory.

@@ -66,6 +66,12 @@ impl Meta {
         }
     }
 
+    /// True if an entry of that version can be appended to the last leaf of a collection's log, which is in memory.
+    pub(super) fn may_append(&self, coll: u32, version: Eversion) -> bool {
+        let Some(c) = self.colls.get(coll as usize) else { return false };
+        c.trimmed.is_none_or(|t| t < version) && self.tail_page(key::hi(key::LOG, c.num), version).is_some()
+    }
+
     pub(crate) fn need_log_append(&mut self, coll: u32, version: Eversion) -> bool {
         let Some((num, shard)) = self.log_of(coll) else { return true };
         !matches!(self.seek_row(shard, key::hi(key::LOG, num), version), Seek::Missing)

@@ -9,7 +9,7 @@ const HINTS_MAX: usize = 1 << 18;
 const HINTS_PER_OBJECT: usize = 4;
 
 /// Number of announced operations whose memory is being prefetched.
-const FORESEEN: usize = 4;
+pub(super) const FORESEEN: usize = 4;
 
 /// Table of onodes; see the module.
 pub(crate) struct Table {

@@ -352,6 +352,7 @@ impl Meta {
             (s.page, s.level) = (parent, level);
             s.loc = BlobPtr::default();
         }
+        self.levels = self.levels.max(level);
         parent
     }
 

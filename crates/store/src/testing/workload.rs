@@ -23,6 +23,8 @@ pub struct Workload {
     merge: Option<(Cid, Cid, u32)>,
     /// True if most data is compressible, and some of it large.
     soft: bool,
+    /// True if many transactions write whole blocks of an object, with an attribute and a log entry.
+    overwrites: bool,
 }
 
 fn pg(seed: u32) -> Cid {
@@ -74,14 +76,15 @@ impl Workload {
         let weights = std::array::from_fn(|_| if rng.chance(1, 4) { 0 } else { 1 + rng.below(6) });
         let objects = [2, 5, 12, 200][rng.below(4) as usize];
         let size_max = [9000, 40_000, 400_000][rng.below(3) as usize];
-        Self { objects, size_max, weights, version: 0, keeps: rng.chance(1, 2), merge: None, soft: false }
+        let keeps = rng.chance(1, 2);
+        Self { objects, size_max, weights, version: 0, keeps, merge: None, soft: false, overwrites: false }
     }
 
     /// Draws new preferences; objects and versions continue.
     pub fn vary(&mut self, rng: &mut Rng) {
-        let (version, soft) = (self.version, self.soft);
+        let (version, soft, overwrites) = (self.version, self.soft, self.overwrites);
         *self = Self::new(rng);
-        (self.version, self.soft) = (version, soft);
+        (self.version, self.soft, self.overwrites) = (version, soft, overwrites);
     }
 
     fn oid(&self, rng: &mut Rng) -> Oid {
@@ -118,6 +121,12 @@ impl Workload {
         self.soft = true;
     }
 
+    /// From now on half of the transactions write whole blocks of an object, with an attribute and a log entry, as most
+    /// writes of clients do.
+    pub fn overwrite(&mut self) {
+        self.overwrites = true;
+    }
+
     /// A transaction that the model would accept. It is not applied yet.
     pub fn next(&mut self, rng: &mut Rng, model: &MemStore) -> Transaction {
         let mut t = self.draw(rng, model);
@@ -131,6 +140,13 @@ impl Workload {
         let all = cids();
         let have: Vec<Cid> = model.collections().into_iter().map(|c| c.0).collect();
         let mut t = Transaction::new();
+        if self.overwrites
+            && rng.chance(1, 2)
+            && let Some(cid) = have.get(rng.below(have.len().max(1) as u64) as usize)
+            && let Some(t) = self.overwritten(rng, *cid, model)
+        {
+            return t;
+        }
         if rng.chance(1, 12)
             && let Some(t) = self.reshape(rng, model, &have)
         {
@@ -178,6 +194,28 @@ impl Workload {
             }
         }
         t
+    }
+
+    /// Writes whole blocks, mostly of an object that exists.
+    fn overwritten(&mut self, rng: &mut Rng, cid: Cid, model: &MemStore) -> Option<Transaction> {
+        let all: Vec<Oid> = model.objects(cid).map(|o| o.0.clone()).collect();
+        let known = all.get(rng.below(all.len().max(1) as u64) as usize).cloned();
+        let oid = known.filter(|_| rng.chance(9, 10)).unwrap_or_else(|| self.oid(rng));
+        let blocks = 1 + rng.below(3);
+        let data = bytes(rng, 4096 * blocks);
+        let sums = rng.chance(1, 2).then(|| Arc::new(Summed::new(data.clone())));
+        let off = rng.below(self.size_max) / 4096 * 4096;
+        let attrs = (0..1 + blocks / 2).map(|i| (format!("a{i}").into(), bytes(rng, 40))).collect();
+        self.version += 1;
+        let entry = bytes(rng, 100);
+        let mut t = Transaction::new();
+        t.push(Op::Write { cid, oid: oid.clone(), off, data, sums });
+        t.push(Op::SetAttrs { cid, oid, attrs });
+        t.push(Op::LogAppend { cid, version: Eversion::new(3, self.version), entry });
+        if rng.chance(1, 4) {
+            t.push(Op::PgInfo { cid, info: bytes(rng, 60) });
+        }
+        model.clone().prepare(Tag(0), &t).is_ok().then_some(t)
     }
 
     /// Undoes the newest versions, or any, for some objects or for all.

@@ -89,29 +89,14 @@ impl ReactorHost {
     pub(super) fn client_message(&self, conn: ConnId, m: Message) {
         let Some(c) = self.clients.borrow().get(&conn).cloned() else { return };
         let (cost, request) = (m.cost(), inbound::from_client(&self.admission, &c.info.principal, &m));
-        if let Ok(Request::Op(op)) = &request {
-            let (tid, now) = (m.header.tid, clock::now().mono);
-            // Charged before answer and expansion exist: the next request waits until there is room for its own.
-            let more = OP_BYTES + inbound::answer_bytes(op) + inbound::expanded_bytes(op);
-            self.net.charge(conn, more);
-            let mut mine = c.core.borrow_mut();
-            let back = mine.came(tid, cost + more, m.clone(), now, &mut self.forgotten.borrow_mut());
-            if mine.unanswered().waiting() >= OPS_MAX && !c.held.replace(true) {
-                self.net.hold(conn);
-            }
-            drop(mine);
-            self.gets_back(&c, back);
-        } else {
-            self.net.consumed(conn, cost);
+        if let Ok(Request::Op(op)) = request {
+            return self.operation(conn, c, op, m, cost);
         }
+        self.net.consumed(conn, cost);
         match request {
-            Ok(Request::Op(op)) => {
-                self.wrote(m.data.len());
-                self.later(Work::Op(c, op));
-            }
             Ok(Request::Command) => self.routes.control(ToControl::Command(self.index, c.info.clone(), m)),
             Ok(Request::Maps(m)) => self.routes.control(ToControl::Maps(*m)),
-            Ok(Request::Nothing) => {}
+            Ok(Request::Op(_) | Request::Nothing) => {}
             Err(NotTaken::Refused(why)) => self.refused(conn, &c, &m, why),
             Err(NotTaken::BadMaps(error)) => {
                 tracing::warn!(osd = %c.info.entity, %error, "maps of another OSD not understood");
@@ -122,6 +107,23 @@ impl ReactorHost {
                 self.client_event(conn, ConnEvent::Closed(net::CloseReason::Local));
             }
         }
+    }
+
+    /// Takes an operation, decoded from `m`, for the turn's work.
+    fn operation(&self, conn: ConnId, c: Rc<Client>, op: Box<MOsdOp>, m: Message, cost: usize) {
+        let (tid, now) = (m.header.tid, clock::now().mono);
+        // Charged before answer and expansion exist: the next request waits until there is room for its own.
+        let more = OP_BYTES + inbound::answer_bytes(&op) + inbound::expanded_bytes(&op);
+        self.net.charge(conn, more);
+        self.wrote(m.data.len());
+        let mut mine = c.core.borrow_mut();
+        let back = mine.came(tid, cost + more, m, now, &mut self.forgotten.borrow_mut());
+        if mine.unanswered().waiting() >= OPS_MAX && !c.held.replace(true) {
+            self.net.hold(conn);
+        }
+        drop(mine);
+        self.gets_back(&c, back);
+        self.later(Work::Op(c, op));
     }
 
     /// Handles a message that its sender may not send. Each session is named once in the log.

@@ -164,6 +164,7 @@ impl ReactorHost {
                 Work::Peer(_, m) => core.prefetch_peer(m),
             }
         }
+        core.prefetch_rest();
     }
 
     pub(super) fn schedule(&self) {

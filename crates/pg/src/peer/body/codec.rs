@@ -18,6 +18,8 @@ use wire::{DecodeError, Features, Reader, Writer};
 use super::{Attrs, Body, ReadItem};
 /// Code of [`Body::Push`]; its parts are encoded by the recovery code that makes them.
 pub(crate) const PUSH: u8 = 12;
+/// Code of [`Body::Write`].
+const WRITE: u8 = 8;
 /// Code of [`Body::Activate`].
 const ACTIVATE: u8 = 5;
 /// Code of [`Body::Scrub`].
@@ -334,7 +336,7 @@ impl Body {
                 Self::Activated { missing: r.vec_with("missing objects", |r| Ok((r.get()?, r.get()?)))?, frame }
             }
             7 => Self::Started { history: Box::new(r.get()?), clean: r.bool()? },
-            8 => {
+            WRITE => {
                 let (first, seq, stable) = (r.u64()?, r.u64()?, r.u64()?);
                 let trim = if r.bool()? { Some(r.get()?) } else { None };
                 Self::Write { first, seq, stable, trim, records: records(r)?, ops: decode_ops(r, cid, data)? }
@@ -413,6 +415,40 @@ impl Body {
     }
 }
 
+/// Hash of the object that an encoded [`Body::Write`] changes first, and the byte from which it writes it (0 for other
+/// changes), without decoding the rest. `None` for other messages, and for bytes that end too soon.
+#[must_use]
+pub fn peek_write(body: &[u8]) -> Option<(u32, u64)> {
+    fn peek(r: &mut Reader<'_>) -> Result<Option<(u32, u64)>, DecodeError> {
+        const VERSION: usize = 12;
+        if r.u8()? != WRITE {
+            return Ok(None);
+        }
+        r.skip(3 * size_of::<u64>(), "numbers of a write")?;
+        if r.bool()? {
+            r.skip(VERSION, "version")?;
+        }
+        for _ in 0..r.count(size_of::<u32>(), "log records")? {
+            let len = r.u32()? as usize;
+            r.skip(len, "log record")?;
+        }
+        if r.u32()? == 0 {
+            return Ok(None);
+        }
+        let writes = super::super::txn::is_write(r.u8()?);
+        let hash = r.versioned("hobject_t", 4, |r, _| {
+            for _ in ["key", "name"] {
+                let len = r.u32()? as usize;
+                r.skip(len, "name")?;
+            }
+            r.u64()?;
+            r.u32()
+        })?;
+        Ok(Some((hash, if writes { r.u64()? } else { 0 })))
+    }
+    peek(&mut Reader::new(body)).ok().flatten()
+}
+
 impl Body {
     /// Decodes the body of `m`, addressed to collection `cid`; see [`Body::decode`]. Writes get the checksums of the
     /// message's data.
@@ -448,7 +484,7 @@ pub(crate) fn encode_write(
 ) -> Option<(Bytes, Bytes)> {
     let mut data = Payload::new(to);
     let mut w = Writer::with_capacity(Features::PACIFIC, 640);
-    w.u8(8);
+    w.u8(WRITE);
     w.u64(first);
     w.u64(seq);
     w.u64(stable);

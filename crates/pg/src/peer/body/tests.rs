@@ -148,3 +148,30 @@ fn bodies_round_trip_and_are_refused_when_cut() {
         }
     }
 }
+
+#[test]
+fn a_glance_at_a_write_finds_what_decoding_does() {
+    let cid = Cid::Pg(PgId::new(3, 1).into());
+    let head =
+        HObject { oid: Bytes::from_static(b"name"), key: Bytes::from_static(b"key"), hash: 77, ..HObject::min() };
+    let oid = Oid::new(head.clone());
+    let v = Eversion::new(2, 3);
+    let write = |trim, records: &[Bytes], ops| {
+        let m = Body::Write { first: 5, seq: 7, stable: 6, trim, records: records.to_vec(), ops };
+        m.encode().0
+    };
+    let data = Op::Write { cid, oid: oid.clone(), off: 8192, data: Bytes::from_static(b"xyz"), sums: None };
+    let records = [Bytes::from_static(b"record"), Bytes::new()];
+    let full = write(Some(v), &records, vec![data.clone()]);
+    assert_eq!(peek_write(&full), Some((77, 8192)));
+    assert_eq!(peek_write(&write(None, &[], vec![data.clone()])), Some((77, 8192)));
+    assert_eq!(peek_write(&write(None, &records, vec![Op::Touch { cid, oid }, data])), Some((77, 0)));
+    assert_eq!(peek_write(&write(None, &records, Vec::new())), None, "no change");
+    for b in plain_bodies(cid, &head, v).iter().chain(&scrub_bodies(&head, v)) {
+        let is_write = matches!(b, Body::Write { .. });
+        assert_eq!(peek_write(&b.encode().0).is_some(), is_write, "{b:?}");
+    }
+    for n in 0..full.len() {
+        assert_eq!(peek_write(&full[..n]), None, "cut at {n}");
+    }
+}

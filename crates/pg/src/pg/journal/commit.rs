@@ -260,17 +260,30 @@ impl Pg {
         }
         // Records without changes are refusals, or writes to objects that this member gets later.
         let own = self.plans.is_internal_step() || given == 0;
-        let ready = if own { store.prepare_own(tag, &txn) } else { store.prepare(tag, &txn) };
-        if let Err(e) = ready {
-            txn.ops.truncate(given);
-            if keeps && !entries.is_empty() {
-                txn.ops.remove(0);
+        let submitted = if own || self.relocate.departs() {
+            let ready = if own { store.prepare_own(tag, &txn) } else { store.prepare(tag, &txn) };
+            match ready {
+                Ok(()) => {
+                    let shipped = if self.relocate.departs() { self.pick_for_move(&txn.ops) } else { Vec::new() };
+                    store.submit(tag, txn);
+                    Ok(shipped)
+                }
+                Err(e) => Err((e, txn)),
             }
-            *ops = txn.ops;
-            return Err(e.into());
-        }
-        let shipped = if self.relocate.departs() { self.pick_for_move(&txn.ops) } else { Vec::new() };
-        store.submit(tag, txn);
+        } else {
+            store.apply(tag, txn).map(|()| Vec::new())
+        };
+        let shipped = match submitted {
+            Ok(shipped) => shipped,
+            Err((e, Transaction { ops: mut unchanged })) => {
+                unchanged.truncate(given);
+                if keeps && !entries.is_empty() {
+                    unchanged.remove(0);
+                }
+                *ops = unchanged;
+                return Err(e.into());
+            }
+        };
         if save {
             self.journal.dirty = false;
             self.journal.since_info = 0;
