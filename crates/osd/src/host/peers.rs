@@ -18,10 +18,11 @@ use crate::core::admission::{Admission, Lane, Refusal, Right, right};
 use crate::core::peers::{PeerTable, addresses};
 use crate::core::places::reactor_of;
 use auth::Principal;
-use base::{AuthName, EntityAddr, EntityKind, OsdId};
+use base::{AuthName, EntityAddr, EntityKind, Epoch, OsdId, PgId};
 use cluster::OsdMap;
 use net::{CloseReason, ConnEvent, ConnId, Endpoint, Handler, Net, PeerInfo, SendError, Target};
 use reactor::turn::{Turn, TurnHook};
+use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::{Rc, Weak};
@@ -55,6 +56,13 @@ pub(super) enum PeerEvent {
 /// Small messages of this turn, which are lost with the session.
 type Waiting = Rc<RefCell<Vec<MPgPeer>>>;
 
+/// Sessions that messages of PGs took under one map, by OSD and PG. Any change of sessions empties it.
+#[derive(Default)]
+struct Taken {
+    epoch: Epoch,
+    all: FxHashMap<(OsdId, PgId), (ConnId, Waiting)>,
+}
+
 /// Data sessions of one reactor; see the module.
 pub(super) struct Peers {
     me: Weak<Self>,
@@ -63,6 +71,7 @@ pub(super) struct Peers {
     paused: RefCell<BTreeSet<EntityAddr>>,
     endpoint: RefCell<Option<Endpoint>>,
     sessions: RefCell<PeerTable<ConnId, Waiting>>,
+    taken: RefCell<Taken>,
     /// Sessions whose queue is too long.
     slow: RefCell<BTreeSet<ConnId>>,
     /// Sessions with waiting messages.
@@ -101,6 +110,7 @@ impl Peers {
             paused: RefCell::default(),
             endpoint: RefCell::default(),
             sessions: RefCell::default(),
+            taken: RefCell::default(),
             slow: RefCell::default(),
             unsent: RefCell::default(),
             hook: RefCell::default(),
@@ -127,6 +137,7 @@ impl Peers {
             ConnEvent::Open(p) => self.open(conn, &p),
             ConnEvent::Closed(reason) => {
                 self.is_fast(conn);
+                self.forget_taken();
                 let Some(s) = self.sessions.borrow_mut().forget(conn) else { return };
                 tracing::info!(osd = s.osd.0, addr = %s.addr, %reason, "session with another OSD ended");
                 if matches!(reason, CloseReason::Auth { .. } | CloseReason::OutputFull) {
@@ -154,6 +165,7 @@ impl Peers {
     fn pause(&self, osd: OsdId, addr: EntityAddr) {
         let weak = self.me.clone();
         self.paused.borrow_mut().insert(addr);
+        self.forget_taken();
         tokio::task::spawn_local(async move {
             tokio::time::sleep(PAUSE).await;
             if let Some(p) = weak.upgrade() {
@@ -173,23 +185,44 @@ impl Peers {
             return self.net.close(conn);
         };
         self.sessions.borrow_mut().accepted(conn, osd, addr, Waiting::default());
+        self.forget_taken();
     }
 
-    /// Sends a message of a PG. Nothing is sent to an OSD that the map does not show up, since the PG's
-    /// interval ends with that map.
-    pub(super) fn send(&self, to: OsdId, m: MPgPeer, map: &OsdMap) {
+    /// The session for messages of a PG, which is opened if there is none. `None` for an OSD that the map does not show
+    /// up, since the PG's interval ends with that map, and for one that has refused us.
+    fn session_for(&self, to: OsdId, pg: PgId, map: &OsdMap) -> Option<(ConnId, Waiting)> {
+        {
+            let mut taken = self.taken.borrow_mut();
+            if taken.epoch != map.epoch {
+                *taken = Taken { epoch: map.epoch, ..Taken::default() };
+            }
+            if let Some((conn, waiting)) = taken.all.get(&(to, pg)) {
+                return Some((*conn, Rc::clone(waiting)));
+            }
+        }
         if !map.is_up(to) {
-            return;
+            return None;
         }
         let list = addresses(map, to);
         let reactors = list.clone().count().max(1);
-        let Some(addr) = list.clone().nth(reactor_of(m.spg.pg, reactors)) else { return };
+        let addr = list.clone().nth(reactor_of(pg, reactors))?;
         if self.paused.borrow().contains(&addr) {
-            return;
+            return None;
         }
         let known = self.sessions.borrow().at(&addr);
-        let Some(conn) = known.or_else(|| self.connect(to, addr)) else { return };
-        let Some(s) = self.waiting_of(conn) else { return };
+        let conn = known.or_else(|| self.connect(to, addr))?;
+        let waiting = self.sessions.borrow().get(conn).map(|s| Rc::clone(&s.host))?;
+        self.taken.borrow_mut().all.insert((to, pg), (conn, Rc::clone(&waiting)));
+        Some((conn, waiting))
+    }
+
+    fn forget_taken(&self) {
+        self.taken.borrow_mut().all.clear();
+    }
+
+    /// Sends a message of a PG, if there may be a session with the OSD.
+    pub(super) fn send(&self, to: OsdId, m: MPgPeer, map: &OsdMap) {
+        let Some((conn, s)) = self.session_for(to, m.spg.pg, map) else { return };
         if m.body.len() > MPgPeer::BODY_MAX || m.data.len() > MPgPeer::DATA_MAX {
             // Its receiver would end the session, and again whenever it is repeated. PGs check it before.
             let (body, data) = (m.body.len(), m.data.len());
@@ -226,10 +259,6 @@ impl Peers {
         }
     }
 
-    fn waiting_of(&self, conn: ConnId) -> Option<Waiting> {
-        self.sessions.borrow().get(conn).map(|s| Rc::clone(&s.host))
-    }
-
     fn send_waiting_of(&self, conn: ConnId, to: OsdId, waiting: &RefCell<Vec<MPgPeer>>) {
         let mut items = waiting.take();
         let m = match items.len() {
@@ -254,6 +283,7 @@ impl Peers {
             Err(SendError::Gone) => {
                 tracing::debug!(osd = to.0, "session with another OSD does not exist any more");
                 self.is_fast(conn);
+                self.forget_taken();
                 let gone = self.sessions.borrow_mut().forget(conn);
                 if let Some(s) = gone {
                     (self.sink)(PeerEvent::Reset(s.osd));
@@ -289,12 +319,14 @@ impl Peers {
         let name = AuthName { kind: EntityKind::OSD, id: osd.0.to_string() };
         let conn = ep.connect(Target { kind: EntityKind::OSD, addr, addrs: addr.into(), name: Some(name) });
         self.sessions.borrow_mut().opened(conn, osd, addr, Waiting::default());
+        self.forget_taken();
         Some(conn)
     }
 
     /// Handles a newer map: sessions with instances that are gone end.
     pub(super) fn handle_map(&self, map: &OsdMap) {
         let gone = self.sessions.borrow_mut().age(map);
+        self.forget_taken();
         for conn in gone {
             self.is_fast(conn);
             self.net.close(conn);

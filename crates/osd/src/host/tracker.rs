@@ -1,18 +1,49 @@
 //! Client operations of a reactor's connections: the unanswered ones, and the slowest recent ones, as shown by
 //! `dump_ops_in_flight`, `dump_historic_ops` and similar commands.
 //!
-//! Invariant: an operation costs a clone of its message's handles and one comparison. A description is made
-//! only for an operation slower than the kept ones, or on request.
+//! Invariant: an operation costs the handles of its message and one comparison. A description is made only for an
+//! operation slower than the kept ones, or on request.
 //!
 //! Tests: `the_slowest_recent_operations_are_kept`.
 
 use base::{EntityAddr, EntityName, Mono, Now, Utime};
+use bytes::Bytes;
 use cluster::settings::Settings;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::time::Duration;
 use wire::msg::{Described, MOsdOp, msg_flags};
-use wire::{Message, WireMessage as _};
+
+use wire::{Message, MsgHeader, WireMessage as _};
+
+/// What is kept of an operation until it is answered: its message as received, decoded only if someone looks.
+#[derive(Debug)]
+pub(crate) struct Received {
+    tid: u64,
+    version: u16,
+    compat: u16,
+    front: Bytes,
+    data: Bytes,
+}
+
+impl Received {
+    /// Keeps the message of an operation.
+    pub(crate) fn of(m: Message) -> Self {
+        Self { tid: m.header.tid, version: m.header.version, compat: m.header.compat, front: m.front, data: m.data }
+    }
+
+    /// The operation.
+    pub(crate) fn decode(&self) -> Option<MOsdOp> {
+        let header = MsgHeader { tid: self.tid, version: self.version, compat: self.compat, ..MsgHeader::default() };
+        let m = Message { header, front: self.front.clone(), data: self.data.clone(), ..Message::default() };
+        MOsdOp::from_message(&m).ok()
+    }
+
+    /// Bytes of data that it brought.
+    pub(crate) fn data_len(&self) -> usize {
+        self.data.len()
+    }
+}
 
 /// Settings of `osd_op_history_*` and `osd_op_complaint_time`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -142,8 +173,8 @@ impl History {
     }
 
     /// Keeps an answered operation if it is among the slowest.
-    pub(crate) fn add(&mut self, request: &Message, client: EntityName, addr: EntityAddr, took: Duration, now: Now) {
-        let Ok(m) = MOsdOp::from_message(request) else { return };
+    pub(crate) fn add(&mut self, request: &Received, client: EntityName, addr: EntityAddr, took: Duration, now: Now) {
+        let Some(m) = request.decode() else { return };
         let f = Finished {
             description: Described(&m, client).to_string(),
             client,
@@ -194,14 +225,14 @@ impl History {
 
 /// Description of an unanswered operation that is in `stage`.
 pub(crate) fn in_flight(
-    request: &Message,
+    request: &Received,
     client: EntityName,
     addr: EntityAddr,
     received: Mono,
     stage: &str,
     now: Now,
 ) -> Option<Value> {
-    let m = MOsdOp::from_message(request).ok()?;
+    let m = request.decode()?;
     let took = now.mono.since(received);
     let at = began(now, took);
     Some(json!({
@@ -228,7 +259,7 @@ mod tests {
         h.set(HistoryOptions { size: 3, ..HistoryOptions::default() }, Mono::default());
         let start = Mono::default();
         let at = |ms: u64| Now { mono: start + Duration::from_millis(ms), wall: Utime { sec: 1_000_000, nsec: 0 } };
-        let m = MOsdOp::default().to_message(Features::PACIFIC);
+        let m = Received::of(MOsdOp::default().to_message(Features::PACIFIC));
         let mut took = Vec::new();
         for (i, ms) in [5u64, 1, 9, 2, 7, 3, 30_000].into_iter().enumerate() {
             let (now, d) = (at(40_000 + i as u64), Duration::from_millis(ms));

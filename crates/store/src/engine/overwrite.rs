@@ -114,6 +114,7 @@ impl Store {
                 Op::SetAttrs { cid, oid, attrs } => {
                     self.emit_object(&mut run, cid, &oid, plan.id, What::SetAttrs { attrs })
                 }
+                Op::LogAppend { cid, version, entry } => self.append_log(&mut run, cid, version, &entry),
                 op => self.perform(&mut run, op),
             });
         }

@@ -16,7 +16,7 @@ use crate::space::Runs;
 use crate::txn::{Op, Transaction};
 use base::buf::AlignedBuf;
 use base::crc::is_crc32c;
-use base::{Summed, errno};
+use base::{Eversion, Summed, errno};
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -269,6 +269,12 @@ impl Store {
         Ok(())
     }
 
+    /// Records and applies an entry of a PG's log.
+    pub(super) fn append_log(&mut self, run: &mut Run<'_>, cid: Cid, version: Eversion, entry: &[u8]) -> Applied {
+        run.enc.put_log(cid, version, entry);
+        self.meta.apply_log(cid, version, entry).map_err(str::to_owned)
+    }
+
     fn find(&mut self, cid: Cid, oid: &Oid) -> Option<u32> {
         let coll = self.meta.coll(cid)?;
         self.meta.find(coll, oid)
@@ -370,7 +376,7 @@ impl Store {
             Op::SetAllocHint { cid, oid, object_size, write_size, flags } => {
                 self.of_object(run, cid, oid, true, What::Hint { size: object_size, write: write_size, flags })
             }
-            Op::LogAppend { cid, version, entry } => self.emit(run, Change::LogAppend { cid, version, entry }),
+            Op::LogAppend { cid, version, entry } => self.append_log(run, cid, version, &entry),
             Op::LogTrim { cid, to } => self.emit(run, Change::LogTrim { cid, to }),
             Op::LogRewind { cid, to } => self.emit(run, Change::LogRewind { cid, to }),
             Op::PgInfo { cid, info } => self.emit(run, Change::Info { cid, info }),

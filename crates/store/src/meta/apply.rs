@@ -10,7 +10,8 @@ use super::object::Object;
 use super::packed::Packed;
 use super::undo::Side;
 use super::{Meta, Part};
-use crate::key::Oid;
+use crate::key::{Cid, Oid};
+use base::Eversion;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
@@ -184,6 +185,51 @@ impl Meta {
         });
     }
 
+    /// Applies a [`Change::LogAppend`], like [`Meta::apply`].
+    pub(crate) fn apply_log(&mut self, cid: Cid, version: Eversion, entry: &[u8]) -> Result<(), &'static str> {
+        self.steps += 1;
+        let coll = self.coll(cid).ok_or("change in an absent collection")?;
+        self.log_append(coll, version, entry);
+        Ok(())
+    }
+
+    /// Runs `f`, which changes only the map in pages of an object, and updates the collection's sums. The object's weight
+    /// stays.
+    fn edit_map(&mut self, id: u32, f: impl FnOnce(&mut Self)) {
+        let Some(o) = self.objects.get(id as usize) else { return };
+        if !o.paged {
+            return self.edit(id, f);
+        }
+        let (stored, coll, page) = (o.stored(), o.coll, o.page);
+        self.touch(page);
+        let weight = |m: &Self| m.objects.get(id as usize).map(Object::weight);
+        let before = if cfg!(debug_assertions) { weight(self) } else { None };
+        f(self);
+        debug_assert_eq!(before, weight(self), "a map in pages is not part of the object's weight");
+        if self.packed != Packed::default() {
+            self.count_packed(coll);
+        }
+        let now = self.objects.get(id as usize).map_or(0, Object::stored);
+        if now != stored {
+            self.count_usage(coll, |u| u.stored = (u.stored + now).saturating_sub(stored));
+        }
+    }
+
+    /// Sets attributes of an object.
+    fn set_attrs(&mut self, id: u32, attrs: &[(Bytes, Bytes)]) {
+        self.touch_object(id);
+        let Some(o) = self.objects.get_mut(id as usize) else { return };
+        let before = if cfg!(debug_assertions) { o.weight() } else { 0 };
+        let (page, more) = (o.page, attrs.iter().map(|(k, v)| o.set_attr(k, v)).sum::<isize>());
+        debug_assert_eq!(before as isize + more, o.weight() as isize, "attributes add up to the object's weight");
+        if more != 0 {
+            self.pages.grow(page, more);
+        }
+        if more > 0 {
+            self.split_objects(page);
+        }
+    }
+
     /// Runs `f` on an object and updates the collection's sums.
     pub(crate) fn edit(&mut self, id: u32, f: impl FnOnce(&mut Self)) {
         self.touch_object(id);
@@ -222,7 +268,7 @@ impl Meta {
                     }
                     self.alloc.took(*first, *n);
                 }
-                self.edit(id, |m| {
+                self.edit_map(id, |m| {
                     let n: u64 = runs.iter().map(|r| u64::from(r.1)).sum();
                     let Some(old) = m.set_size(id, size) else { return };
                     let kept = version & UNKEPT == 0 && m.keep(id, block, block + n, old);
@@ -240,12 +286,7 @@ impl Meta {
                 m.map_found(id, block, n, size);
                 m.update_tail(id, old, block, end);
             }),
-            What::SetAttrs { attrs } => self.edit(id, |m| {
-                let Some(o) = m.objects.get_mut(id as usize) else { return };
-                for (k, v) in &attrs {
-                    o.set_attr(k, v);
-                }
-            }),
+            What::SetAttrs { attrs } => self.set_attrs(id, &attrs),
             What::RmAttr { name } => self.edit_plain(id, |o| o.attrs.retain(|a| a.0 != name)),
             What::RmAttrs => self.edit_plain(id, |o| o.attrs.clear()),
             What::OmapSet { entries } => self.edit(id, |m| {

@@ -201,6 +201,7 @@ pub(crate) enum What {
 /// | MakeElsewhere | 35 | | bits u32, number u64, shard u8 |
 /// | Keep | 36 | | version version |
 /// | DropKept | 37 | | to version |
+const TAG_LOG_APPEND: u8 = 3;
 const TAG_SPLIT: u8 = 32;
 const TAG_MERGE: u8 = 33;
 const TAG_BESIDE: u8 = 34;
@@ -240,7 +241,7 @@ impl Change {
             Self::MakeCollection { cid, shard, .. } if u16::from(*shard) == shard_for(*cid, SHARDS) => 1,
             Self::MakeCollection { .. } => TAG_ELSEWHERE,
             Self::RemoveCollection { .. } => 2,
-            Self::LogAppend { .. } => 3,
+            Self::LogAppend { .. } => TAG_LOG_APPEND,
             Self::LogTrim { .. } => 4,
             Self::LogRewind { .. } => 5,
             Self::Info { .. } => 6,
@@ -280,7 +281,8 @@ pub(crate) struct Encoder<'a> {
     out: &'a mut Vec<u8>,
     cid: Range<usize>,
     oid: Range<usize>,
-    /// The name at `oid`, unless the record was continued since.
+    /// The collection at `cid` and the name at `oid`, unless the record was continued since.
+    last: Option<Cid>,
     shared: Option<Oid>,
 }
 
@@ -295,7 +297,7 @@ fn pairs(w: &mut Vec<u8>, p: &[(Bytes, Bytes)]) {
 impl<'a> Encoder<'a> {
     /// Continues a record for which [`Encoder::marks`] were taken.
     pub(crate) fn go_on(out: &'a mut Vec<u8>, marks: Marks) -> Self {
-        Self { out, cid: marks.0, oid: marks.1, shared: None }
+        Self { out, cid: marks.0, oid: marks.1, last: None, shared: None }
     }
 
     pub(crate) fn marks(self) -> Marks {
@@ -315,12 +317,17 @@ impl<'a> Encoder<'a> {
     fn head(&mut self, tag: u8, cid: Cid, oid: Option<&Oid>) {
         let w = &mut *self.out;
         let tag_at = w.len();
-        w.u8(tag);
-        let at = w.len();
-        w.cid(cid);
-        Self::elide(w, tag_at, at, &mut self.cid, SAME_CID);
+        // Nearly all changes of a transaction share the collection, and most the name.
+        if self.last == Some(cid) {
+            w.u8(tag | SAME_CID);
+        } else {
+            w.u8(tag);
+            let at = w.len();
+            w.cid(cid);
+            Self::elide(w, tag_at, at, &mut self.cid, SAME_CID);
+            self.last = Some(cid);
+        }
         if let Some(oid) = oid {
-            // Most changes of a transaction share the name.
             if self.shared.as_ref().is_some_and(|last| last.is_same(oid)) {
                 w[tag_at] |= SAME_OID;
                 return;
@@ -336,6 +343,13 @@ impl<'a> Encoder<'a> {
     pub(crate) fn put_object(&mut self, cid: Cid, oid: &Oid, what: &What) {
         self.head(what.tag(), cid, Some(oid));
         what.encode(self.out);
+    }
+
+    /// Like [`Encoder::put`] of a [`Change::LogAppend`].
+    pub(crate) fn put_log(&mut self, cid: Cid, version: Eversion, entry: &[u8]) {
+        self.head(TAG_LOG_APPEND, cid, None);
+        self.out.version(version);
+        self.out.bytes(entry);
     }
 
     pub(crate) fn put(&mut self, c: &Change) {

@@ -107,6 +107,11 @@ pub(crate) struct Object {
     pub(crate) hint: Option<(u64, u64, u32)>,
 }
 
+/// Weight of an attribute in [`Object::weight`].
+fn attr_weight(name: &[u8], value: &[u8]) -> usize {
+    name.len() + value.len() + 80
+}
+
 impl Object {
     pub(crate) fn new(oid: ObjectName, coll: u32, nid: u64) -> Self {
         Self {
@@ -161,7 +166,7 @@ impl Object {
     /// Estimate of its memory in bytes, at least the length of its stored form.
     pub(crate) fn weight(&self) -> usize {
         let names = self.oid.hobj.oid.len() + self.oid.hobj.key.len() + self.oid.hobj.nspace.len();
-        let attrs: usize = self.attrs.iter().map(|(k, v)| k.len() + v.len() + 80).sum();
+        let attrs: usize = self.attrs.iter().map(|(k, v)| attr_weight(k, v)).sum();
         let map = self.inline.bytes() + self.inline.mapped() as usize * 8;
         size_of::<Self>() + 24 + names + attrs + self.omap_header.len() + self.omap.inline_bytes() + map
     }
@@ -171,12 +176,14 @@ impl Object {
         self.attrs.get(i).map(|a| &a.1)
     }
 
-    pub(crate) fn set_attr(&mut self, name: &Bytes, value: &Bytes) {
+    /// Sets an attribute. Returns the change of the weight.
+    pub(crate) fn set_attr(&mut self, name: &Bytes, value: &Bytes) -> isize {
         // The value is copied: a slice of a network buffer would keep the whole buffer alive.
         match self.attrs.binary_search_by(|a| a.0.cmp(name)) {
             Ok(i) => {
                 // Usually the length is unchanged and no reader holds the value, so its memory is reused.
                 let old = std::mem::take(&mut self.attrs[i].1);
+                let more = value.len() as isize - old.len() as isize;
                 self.attrs[i].1 = match old.try_into_mut() {
                     Ok(mut m) if m.len() == value.len() => {
                         m.copy_from_slice(value);
@@ -184,9 +191,10 @@ impl Object {
                     }
                     _ => Bytes::copy_from_slice(value),
                 };
+                more
             }
             Err(i) => {
-                let value = Bytes::copy_from_slice(value);
+                let (more, value) = (attr_weight(name, value) as isize, Bytes::copy_from_slice(value));
                 // Names that nearly every object has are static.
                 let name = match name.as_ref() {
                     b"_" => Bytes::from_static(b"_"),
@@ -194,6 +202,7 @@ impl Object {
                     other => Bytes::copy_from_slice(other),
                 };
                 self.attrs.insert(i, (name, value));
+                more
             }
         }
     }

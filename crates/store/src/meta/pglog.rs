@@ -105,7 +105,9 @@ impl Meta {
     /// Adds an entry to a row; one of the same version is replaced. Its leaf is in memory.
     pub(super) fn put_entry(&mut self, shard: u8, hi: u64, version: Eversion, entry: &[u8]) {
         let key = Key::version(hi, version);
-        let leaf = match self.seek_row(shard, hi, version) {
+        let tail = self.tail_page(hi, version);
+        let found = tail.map_or_else(|| self.seek(shard, &key), Seek::Leaf);
+        let leaf = match found {
             Seek::Missing => return self.missed(),
             Seek::Leaf(p) => p,
             Seek::Absent { inner, at, bound } => {
@@ -128,7 +130,7 @@ impl Meta {
         }
         // The log is being rebuilt out of order; an entry of equal version is replaced.
         self.edit_log(leaf, |e| e.insert(version, entry));
-        if newest {
+        if newest && tail.is_none() {
             self.note_tail(leaf);
         }
     }

@@ -12,6 +12,7 @@ use crate::core::queries::Finished;
 use crate::core::session::{SessionInfo, caps_of, owner_of, session_id, session_route};
 use crate::core::unanswered::{InFlight, OP_BYTES, OPS_MAX, OPS_RESUME};
 use crate::host::route::{ToControl, ToReactor};
+use crate::host::tracker::Received;
 use base::Mono;
 use cluster::caps::OsdCaps;
 use net::{ConnEvent, ConnId, Handler, PeerInfo};
@@ -26,8 +27,8 @@ use wire::{Features, Message};
 
 pub(super) struct Client {
     pub(super) info: Arc<SessionInfo>,
-    /// Maps and unanswered operations. These are kept as received: only handles of the messages.
-    pub(super) core: RefCell<clients::Client<Message>>,
+    /// Maps and unanswered operations.
+    pub(super) core: RefCell<clients::Client<Received>>,
     /// True while the connection is not read because too many operations wait.
     pub(super) held: Cell<bool>,
     /// True once a refused message of this client was logged as a warning.
@@ -117,7 +118,7 @@ impl ReactorHost {
         self.net.charge(conn, more);
         self.wrote(m.data.len());
         let mut mine = c.core.borrow_mut();
-        let back = mine.came(tid, cost + more, m, now, &mut self.forgotten.borrow_mut());
+        let back = mine.came(tid, cost + more, Received::of(m), now, &mut self.forgotten.borrow_mut());
         if mine.unanswered().waiting() >= OPS_MAX && !c.held.replace(true) {
             self.net.hold(conn);
         }
@@ -180,8 +181,8 @@ impl ReactorHost {
 
     /// Counts an answered operation for the performance queries.
     #[cold]
-    pub(super) fn count(&self, who: &SessionInfo, request: &Message, bytes_out: u64, latency: Duration) {
-        let Ok(op) = MOsdOp::from_message(request) else { return };
+    pub(super) fn count(&self, who: &SessionInfo, request: &Received, bytes_out: u64, latency: Duration) {
+        let Some(op) = request.decode() else { return };
         let access = pg::op_access(&op);
         self.meter.borrow_mut().add(&Finished {
             client: who.entity,
@@ -193,14 +194,14 @@ impl ReactorHost {
             snap: op.snapid,
             reads: access.may_read(),
             writes: access.may_write(),
-            bytes_in: request.data.len() as u64,
+            bytes_in: request.data_len() as u64,
             bytes_out,
             latency,
         });
     }
 
     /// Ends an operation's share of its connection's unanswered bytes.
-    pub(super) fn give_back(&self, conn: ConnId, tid: u64) -> Option<(Rc<Client>, InFlight<Message>)> {
+    pub(super) fn give_back(&self, conn: ConnId, tid: u64) -> Option<(Rc<Client>, InFlight<Received>)> {
         let c = self.clients.borrow().get(&conn).cloned()?;
         let (f, back) = c.core.borrow_mut().answered(tid, &mut self.forgotten.borrow_mut())?;
         self.gets_back(&c, back);
