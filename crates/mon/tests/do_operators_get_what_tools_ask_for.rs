@@ -350,6 +350,22 @@ fn options_are_shown_as_the_daemon_has_them() {
 }
 
 #[test]
+fn blanks_around_a_section_do_not_count() {
+    let (mut c, admin, _) = Cluster::with_osds(1);
+    for (blank, plain) in [("osd.0  ", "osd.0"), ("  osd.0", "osd.0"), (" osd / class:ssd ", "osd/class:ssd")] {
+        c.ok(admin, &json!({ "prefix": "config set", "who": blank, "name": "debug_osd", "value": "7/7" }));
+        assert_eq!(c.core.state().config.values.keys().map(|k| &k.who).collect::<Vec<_>>(), [plain], "{blank:?}");
+        if plain == "osd.0" {
+            let get = json!({ "prefix": "config get", "who": blank, "key": "debug_osd" });
+            assert_eq!(c.command(admin, &get, "").2, "7/7\n");
+            assert!(c.command(admin, &json!({ "prefix": "config show", "who": blank }), "").2.contains("7/7"));
+        }
+        c.ok(admin, &json!({ "prefix": "config rm", "who": blank, "name": "debug_osd" }));
+        assert!(c.core.state().config.values.is_empty(), "{blank:?}");
+    }
+}
+
+#[test]
 fn rates_of_osds_and_metrics_come_from_their_counters() {
     let (mut c, admin, _) = Cluster::with_osds(2);
     let s = c.osd_session(0, osd_addr(0), Role::Mgr);

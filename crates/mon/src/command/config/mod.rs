@@ -102,9 +102,14 @@ fn level(name: &str) -> (&'static str, bool) {
     }
 }
 
+/// A section as users write it, without the blanks around its parts.
+fn trimmed(who: &str) -> String {
+    who.split('/').map(str::trim).collect::<Vec<_>>().join("/")
+}
+
 /// The section that the command names. Error: EINVAL if there is no such section.
 fn target(c: &Ctx<'_>) -> Res<String> {
-    let who = c.args.str("who")?;
+    let who = trimmed(&c.args.str("who")?);
     let bad = || Refused::new(errno::EINVAL, format!("unrecognized config target '{who}'"));
     let s = parse_section(&who).ok_or_else(bad)?;
     let base_ok = s.base == "global" || EntityKind::from_word(s.base).is_some() || AuthName::parse(s.base).is_some();
@@ -220,7 +225,7 @@ fn table() -> Table {
 }
 
 fn get(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    let who = c.args.str("who")?;
+    let who = trimmed(&c.args.str("who")?);
     let Some(name) = entity(&who) else { return invalid(format!("unrecognized entity '{who}'")) };
     let all = shown_all(c, effective(c.state, &name));
     if let Some(key) = c.args.opt("key").filter(|k| !k.is_empty()) {

@@ -103,7 +103,7 @@ fn shown_option(c: &Ctx<'_>, name: &str, values: &BTreeMap<i32, Text>, ignores_m
 
 /// Shows the options that a daemon has from some source, or all of them.
 pub(super) fn show(c: &mut Ctx<'_>, defaults: bool) -> Res<CommandOutcome> {
-    let who = c.args.str("who")?;
+    let who = super::trimmed(&c.args.str("who")?);
     let missing = || Refused::new(errno::ENOENT, format!("no config state for daemon {who}"));
     let is_down =
         who.strip_prefix("osd.").is_some_and(|id| !id.parse().is_ok_and(|id| c.state.osdmap.is_up(OsdId(id))));
