@@ -147,17 +147,18 @@ fn pairs_of(ids: &[OsdId]) -> (Vec<(OsdId, OsdId)>, String) {
     (pairs, notes)
 }
 
-/// The pairs that have an effect, in the order in which a map applies them. A pair that has none is refused, or left out
-/// with a note if the PG has it already: scripts repeat the pairs that they find in the map.
+/// The pairs that have an effect, in the order in which a map applies them. A pair that has none is refused; if the PG has
+/// pairs already, it is left out with a note: scripts repeat the pairs that they find in the map or make new ones of them,
+/// and do not go on after a refusal. Without any pair left the PG loses those that it has, as in Ceph.
 fn checked_pairs(map: &OsdMap, pg: PgId, pairs: &[(OsdId, OsdId)], notes: &mut String) -> Res<Vec<(OsdId, OsdId)>> {
     let (raw, _) = map.pg_to_raw(pg);
     let whole = map.pg_upmap.get(&pg);
     if let Some(o) = whole.and_then(|set| set.iter().find(|o| map.marked_out(**o))) {
         return void(pg, &format!("its pg_upmap names {o}, which is out; remove it by osd rm-pg-upmap {pg}"));
     }
-    let present = map.pg_upmap_items.get(&pg).map_or(&[][..], Vec::as_slice);
+    let has_pairs = map.pg_upmap_items.contains_key(&pg);
     let mut set: Vec<OsdId> = whole.map_or_else(|| raw.to_vec(), Clone::clone);
-    let (mut kept, mut last) = (Vec::new(), String::new());
+    let mut kept = Vec::new();
     for (from, to) in pairs {
         let held = text(&set);
         let why = if !raw.contains(from) {
@@ -173,13 +174,12 @@ fn checked_pairs(map: &OsdMap, pg: PgId, pairs: &[(OsdId, OsdId)], notes: &mut S
         } else {
             format!("{from} is not in the set {held}, where another upmap has replaced it")
         };
-        if !present.contains(&(*from, *to)) {
+        if !has_pairs {
             return void(pg, &why);
         }
         *notes += &format!("{from} -> {to} is left out: {why}, ");
-        last = why;
     }
-    if kept.is_empty() { void(pg, &last) } else { Ok(kept) }
+    Ok(kept)
 }
 
 fn pg_upmap_items(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
@@ -199,7 +199,9 @@ fn pg_upmap_items(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         return invalid(format!("{notes}no valid upmap items(pairs) is specified"));
     }
     let pairs = checked_pairs(&map, pg, &pairs, &mut notes)?;
-    check_kept(&map, pg, |m| _ = m.pg_upmap_items.insert(pg, pairs.clone()))?;
+    if !pairs.is_empty() {
+        check_kept(&map, pg, |m| _ = m.pg_upmap_items.insert(pg, pairs.clone()))?;
+    }
     let t: Vec<String> = pairs.iter().map(|(a, b)| format!("{}->{}", a.0, b.0)).collect();
     c.pending.set_upmap_items(c.state, pg, pairs);
     committed(format!("{notes}set {pg} pg_upmap_items mapping to [{}]", t.join(",")))
