@@ -1,16 +1,19 @@
-//! CPU time of the PG machine alone, for 4 KiB reads and writes over a store without I/O.
+//! CPU time of the PG machine alone, for 4 KiB reads and writes over a store without I/O: of one copy, or of three
+//! machines that hand each other their messages.
 //!
-//! `cargo run --release -p belemnite-pg --example op_cost [WRITES [READS]]`
+//! `cargo run --release -p belemnite-pg --example op_cost [WRITES [READS [COPIES]]]`
 
-use base::{EntityAddr, EntityKind, EntityName, Epoch, Eversion, Now, OsdId, PgId, PoolId, SnapId, SpgId, Utime};
+use base::{EntityAddr, EntityKind, EntityName, Epoch, Eversion, Mono, Now, OsdId, PgId, PoolId, SnapId, SpgId, Utime};
 use bytes::Bytes;
+use pg::lease::{Held, LeaseUpdate, LeaseView};
 use pg::map::{AllUp, Mapping, NoBlocklist};
-use pg::{CreateInfo, Effect, Event, MapView, OpRequest, Pg, PgConfig, PoolView, SessionId};
+use pg::peer::Orphan;
+use pg::{CreateInfo, Effect, Event, Lane, MapView, OpRequest, Pg, PgConfig, PoolView, SessionId};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use store::api::OmapPage;
 use store::{Cid, ObjectStat, ObjectStore, Oid, Op, ReadError, Statfs, Tag, Transaction};
-use wire::msg::{MOsdOp, OpCode, OpVec, OsdOp, msg_flags};
+use wire::msg::{MOsdOp, MPgPeer, OpCode, OpVec, OsdOp, msg_flags};
 use wire::types::{ObjectLocator, SnapContext};
 
 /// A store that keeps only object infos.
@@ -131,55 +134,153 @@ fn request(spg: SpgId, tid: u64, i: u64, write: Option<&Bytes>, names: &[Bytes],
     })
 }
 
-fn main() {
-    let cfg = PgConfig { spg: PgId::new(3, 0).into(), whoami: OsdId(0), index: 1, seed: 7 };
-    let now = Now { wall: Utime { sec: 1, nsec: 0 }, ..Now::default() };
-    let mut store = Nothing { data: vec![1; 4096].into(), ..Nothing::default() };
-    let mut out = Vec::new();
-    let mut pg = Pg::create(cfg, CreateInfo::default(), now, &mut store, &mut out);
-    let me = OsdId(0);
-    let pool = PoolView { id: PoolId(3), size: 1, min_size: 1, pg_num: 1, ..PoolView::default() };
-    pg.handle(
-        Event::Map(MapView {
-            epoch: Epoch(9),
-            flags: 0,
-            pool: Some(Rc::new(pool)),
-            mapping: Mapping { up: vec![me], up_primary: me, acting: vec![me], acting_primary: me },
-            up_thru: Epoch(9),
-            up_from: Epoch(1),
-            since: Epoch(0),
-            osds: Rc::new(AllUp),
-            blocklist: Rc::new(NoBlocklist),
-        }),
-        now,
-        &mut store,
-        &mut out,
-    );
-    while let Some(e) = store.poll_event() {
-        pg.handle(Event::Store(e), now, &mut store, &mut out);
+/// One OSD with its copy of the PG.
+#[derive(Default)]
+struct Node {
+    pg: Option<Pg>,
+    store: Nothing,
+    leases: Rc<LeaseView>,
+    out: Vec<Effect>,
+}
+
+/// The copies, and the messages between them: sender, receiver, message.
+struct Copies {
+    nodes: Vec<Node>,
+    wire: VecDeque<(OsdId, OsdId, Box<MPgPeer>)>,
+    now: Now,
+    replies: u64,
+}
+
+impl Copies {
+    /// The PG on `size` OSDs, active.
+    fn new(spg: SpgId, size: u32) -> Self {
+        let now = Now { wall: Utime { sec: 1, nsec: 0 }, ..Now::default() };
+        let mut all = Self { nodes: Vec::new(), wire: VecDeque::new(), now, replies: 0 };
+        for n in 0..size {
+            let mut node =
+                Node { store: Nothing { data: vec![1; 4096].into(), ..Nothing::default() }, ..Node::default() };
+            for o in (0..size).filter(|o| *o != n) {
+                let lease = Held { until: Mono(u64::MAX), epoch: Epoch(9) };
+                node.leases.update(LeaseUpdate::Held(OsdId(o as i32), lease));
+            }
+            if n == 0 {
+                let pg = Pg::create(config(spg, n), CreateInfo::default(), now, &mut node.store, &mut node.out);
+                node.take(pg, size, now);
+            }
+            all.nodes.push(node);
+        }
+        all.carry_out();
+        assert!(all.nodes[0].pg.as_ref().is_some_and(Pg::is_active));
+        assert_eq!(all.nodes[0].pg.as_ref().unwrap().others().len() + 1, size as usize);
+        all
     }
-    assert!(pg.is_active());
+
+    /// Hands an operation to the primary, and everything that follows to its receiver.
+    fn op(&mut self, req: Box<OpRequest>) {
+        let Node { pg: Some(pg), store, out, .. } = &mut self.nodes[0] else { return };
+        pg.handle(Event::Op(req), self.now, store, out);
+        self.carry_out();
+    }
+
+    fn carry_out(&mut self) {
+        loop {
+            let mut idle = true;
+            for n in 0..self.nodes.len() {
+                let Node { pg, store, out, .. } = &mut self.nodes[n];
+                while let (Some(e), Some(pg)) = (store.poll_event(), pg.as_mut()) {
+                    pg.handle(Event::Store(e), self.now, store, out);
+                }
+                for e in out.drain(..) {
+                    idle = false;
+                    match e {
+                        Effect::Reply(_, r) if r.result >= 0 => self.replies += 1,
+                        Effect::Peer { to, msg, .. } => self.wire.push_back((OsdId(n as i32), to, msg)),
+                        _ => {}
+                    }
+                }
+            }
+            while let Some((from, to, msg)) = self.wire.pop_front() {
+                idle = false;
+                let size = self.nodes.len() as u32;
+                self.nodes[to.0 as usize].peer(from, to, msg, size, self.now);
+            }
+            if idle {
+                return;
+            }
+        }
+    }
+}
+
+impl Node {
+    /// Takes over a new machine.
+    fn take(&mut self, mut pg: Pg, size: u32, now: Now) {
+        pg.use_leases(Rc::clone(&self.leases));
+        pg.handle(Event::Map(view(size)), now, &mut self.store, &mut self.out);
+        self.pg = Some(pg);
+    }
+
+    /// Handles a message of another OSD.
+    fn peer(&mut self, from: OsdId, me: OsdId, msg: Box<MPgPeer>, size: u32, now: Now) {
+        if self.pg.is_none() {
+            match pg::peer::orphan(me, &view(size), from, &msg) {
+                Orphan::Answer(msg) | Orphan::Ask(msg) => {
+                    return self.out.push(Effect::Peer { to: from, lane: Lane::Data, msg });
+                }
+                Orphan::Create(theirs) => {
+                    let cfg = config(msg.spg, me.0 as u32);
+                    let (store, out) = (&mut self.store, &mut self.out);
+                    let pg = Pg::adopt(cfg, CreateInfo::default(), &theirs, now, store, out);
+                    self.take(pg, size, now);
+                }
+                Orphan::Ignore => {}
+            }
+        }
+        let Some(pg) = &mut self.pg else { return };
+        pg.handle(Event::Peer { from, msg }, now, &mut self.store, &mut self.out);
+    }
+}
+
+fn config(spg: SpgId, n: u32) -> PgConfig {
+    PgConfig { spg, whoami: OsdId(n as i32), index: 1, seed: 7 }
+}
+
+/// The map with the first `size` OSDs.
+fn view(size: u32) -> MapView {
+    let osds: Vec<OsdId> = (0..size as i32).map(OsdId).collect();
+    let pool = PoolView { id: PoolId(3), size, min_size: 1, pg_num: 1, ..PoolView::default() };
+    let (up_primary, acting_primary) = (osds[0], osds[0]);
+    MapView {
+        epoch: Epoch(9),
+        flags: 0,
+        pool: Some(Rc::new(pool)),
+        mapping: Mapping { up: osds.clone(), up_primary, acting: osds, acting_primary },
+        up_thru: Epoch(9),
+        up_from: Epoch(1),
+        since: Epoch(0),
+        osds: Rc::new(AllUp),
+        blocklist: Rc::new(NoBlocklist),
+    }
+}
+
+fn main() {
+    let arg = |i, default| std::env::args().nth(i).map_or(default, |n| n.parse().expect("a number"));
+    let spg: SpgId = PgId::new(3, 0).into();
+    let mut copies = Copies::new(spg, arg(3, 1) as u32);
+    let now = copies.now;
     let names: Vec<Bytes> = (0..256).map(|i| format!("rbd_data.10226b8b4567.{i:016x}").into()).collect();
     let payload: Bytes = vec![2; 4096].into();
     let mut tid = 0;
-    let mut run = |what: &str, n: u64, write: bool, pg: &mut Pg, store: &mut Nothing| {
-        let mut replies = 0;
+    let mut run = |what: &str, n: u64, write: bool| {
         let start = cpu_ns();
+        copies.replies = 0;
         for i in 0..n {
             tid += 1;
-            let req = request(cfg.spg, tid, i, if write { Some(&payload) } else { None }, &names, now);
-            pg.handle(Event::Op(req), now, store, &mut out);
-            while let Some(e) = store.poll_event() {
-                pg.handle(Event::Store(e), now, store, &mut out);
-            }
-            replies += out.iter().filter(|e| matches!(e, Effect::Reply(_, r) if r.result >= 0)).count();
-            out.clear();
+            copies.op(request(spg, tid, i, write.then_some(&payload), &names, now));
         }
-        assert_eq!(replies as u64, n);
+        assert_eq!(copies.replies, n);
         println!("{what}: {} ns of CPU per operation, making the request included", (cpu_ns() - start) / n.max(1));
     };
-    run("first writes", 256, true, &mut pg, &mut store);
-    let arg = |i| std::env::args().nth(i).map_or(400_000, |n| n.parse().expect("a number of operations"));
-    run("4 KiB write", arg(1), true, &mut pg, &mut store);
-    run("4 KiB read", arg(2), false, &mut pg, &mut store);
+    run("first writes", 256, true);
+    run("4 KiB write", arg(1, 400_000), true);
+    run("4 KiB read", arg(2, 400_000), false);
 }
