@@ -97,9 +97,7 @@ impl Pg {
     pub(in crate::pg) fn writes_stable(&mut self, seq: u64) {
         let durable = match &mut self.peers.follower {
             Some(f) => {
-                if !f.unstable.is_empty() {
-                    f.unstable.retain(|_, n| *n > seq);
-                }
+                f.stable(seq);
                 f.durable_write
             }
             None => 0,
@@ -278,12 +276,12 @@ impl Pg {
         self.note_entries(seq, &entries);
         let follower = self.peers.follower.as_mut();
         debug_assert!(follower.is_some(), "only members get writes, and these end with the interval");
-        let mut unstable = follower.filter(|_| seq > self.peers.told_stable).map(|f| &mut f.unstable);
+        let mut unstable = follower.filter(|_| seq > self.peers.told_stable);
         for e in entries {
             let head = HObject { snap: SnapId::HEAD, ..e.soid };
             self.plans.forget_context(&head);
-            if let Some(unstable) = &mut unstable {
-                unstable.insert(head, seq);
+            if let Some(f) = &mut unstable {
+                f.unstable(seq, head.hash);
             }
         }
         let to = self.primary();

@@ -120,14 +120,28 @@ pub(in crate::pg) struct Follower {
     next_write: u64,
     /// Writes up to this number are durable here.
     durable_write: u64,
-    /// Objects with writes that may not be durable on all members, with the number of the last one.
-    unstable: BTreeMap<HObject, u64>,
+    /// Writes that may not be durable on all members, oldest first: number, and placement hash of the object. A name
+    /// would keep the buffer alive in which its message came.
+    unstable: VecDeque<(u64, u32)>,
 }
 
 impl Follower {
     /// State at the start of the interval, in which the primary's first write has number 1.
     fn new() -> Self {
-        Self { next_write: 1, durable_write: 0, unstable: BTreeMap::new() }
+        Self { next_write: 1, durable_write: 0, unstable: VecDeque::new() }
+    }
+
+    /// Drops the writes up to number `seq`, which are durable on all members.
+    fn stable(&mut self, seq: u64) {
+        while self.unstable.front().is_some_and(|(n, _)| *n <= seq) {
+            self.unstable.pop_front();
+        }
+    }
+
+    /// Notes a write that may not be durable on all members.
+    fn unstable(&mut self, seq: u64, hash: u32) {
+        debug_assert!(self.unstable.back().is_none_or(|(n, _)| *n <= seq), "writes are applied in order");
+        self.unstable.push_back((seq, hash));
     }
 }
 
@@ -430,9 +444,9 @@ impl Peers {
         }
     }
 
-    /// True if the object has a write that may not be durable on all members.
+    /// True if the object, or another one with its placement hash, has a write that may not be durable on all members.
     pub(in crate::pg) fn is_unstable(&self, head: &HObject) -> bool {
-        self.follower.as_ref().is_some_and(|f| f.unstable.contains_key(head))
+        self.follower.as_ref().is_some_and(|f| f.unstable.iter().any(|(_, hash)| *hash == head.hash))
     }
 
     /// Primaries of older intervals that may still rely on leases, with the end of the leases.
@@ -484,10 +498,42 @@ impl Peers {
         queue(&mut self.unacked);
         queue(&mut self.inflow.queue);
         if let Some(f) = &mut self.follower {
-            tree(&mut f.unstable);
+            queue(&mut f.unstable);
         }
         for m in self.members.values_mut() {
             tree(&mut m.missing);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::rng::Rng;
+
+    /// A member knows the objects with unstable writes as a table of each object's last write does, and keeps nothing of
+    /// stable ones.
+    #[test]
+    fn unstable_objects_are_those_of_a_table() {
+        for seed in 0..20 {
+            let mut rng = Rng::new(seed);
+            let (mut peers, mut table) = (Peers::default(), BTreeMap::new());
+            peers.follower = Some(Follower::new());
+            let head = |hash: u32| HObject { hash, ..HObject::min() }.head();
+            for seq in 1..400 {
+                let f = peers.follower.as_mut().unwrap();
+                // A write may have the records of a clone and its head.
+                for _ in 0..=rng.below(2) {
+                    let hash = rng.below(30) as u32;
+                    f.unstable(seq, hash);
+                    table.insert(hash, seq);
+                }
+                let stable = seq - rng.below(seq.min(20) + 1);
+                f.stable(stable);
+                table.retain(|_, n| *n > stable);
+                (0..30).for_each(|h| assert_eq!(peers.is_unstable(&head(h)), table.contains_key(&h), "seed {seed}"));
+                assert!(table.len() > 0 || peers.follower.as_ref().unwrap().unstable.is_empty());
+            }
         }
     }
 }
