@@ -7,11 +7,14 @@
 //!
 //! Tests: below (1, 2), `tests/order.rs` (1, 3, `the_log_is_trimmed_and_still_loads`), `tests/model.rs` (3).
 
+mod newest;
+
 use crate::keep::Keep;
 use crate::stats::StatSum;
 use base::{EntityKind, EntityName, Epoch, Eversion, HObject, ReqId, ShardId, Utime};
 use bytes::Bytes;
 use hashbrown::{HashTable, hash_table};
+use newest::Newest;
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::Hasher as _;
 use wire::{DecodeError, Features, Reader, Writer};
@@ -247,10 +250,15 @@ impl Slim {
     /// A bit that no kind of client has.
     const RARE: u64 = 1 << 63;
 
+    /// Kind and number of a client, if it fits.
+    fn who(name: EntityName) -> Option<u64> {
+        let num = u64::try_from(name.num).ok().filter(|n| *n < 1 << Self::NUM_BITS);
+        num.map(|n| u64::from(name.kind.0) << Self::NUM_BITS | n).filter(|w| *w < Self::RARE)
+    }
+
     /// The compact form, and whether the whole record fits into it.
     fn of(d: &Dup) -> (Self, bool) {
-        let num = u64::try_from(d.reqid.name.num).ok().filter(|n| *n < 1 << Self::NUM_BITS);
-        let who = num.map(|n| u64::from(d.reqid.name.kind.0) << Self::NUM_BITS | n).filter(|w| *w < Self::RARE);
+        let who = Self::who(d.reqid.name);
         let behind = d.version.version.checked_sub(d.user_version).and_then(|n| u32::try_from(n).ok());
         let fits = who.is_some() && behind.is_some() && d.reqid.inc == 0 && d.result == 0 && d.returns.is_none();
         let who = if fits { who.unwrap_or(Self::RARE) } else { Self::RARE };
@@ -284,14 +292,17 @@ type Rare = Box<BTreeMap<u64, Box<Dup>>>;
 pub struct PgLog {
     /// Records, oldest first, as in the stored log. Version numbers may have gaps.
     entries: VecDeque<Slim>,
-    /// Low bits of running numbers, by reqid, of the records before `indexed`. Only a primary is asked for reqids, so the
-    /// question brings the index up to date, and other copies have none.
+    /// Low bits of running numbers, by reqid, of the records before `indexed`. The question for a reqid that the log may
+    /// have brings the index up to date. Only a primary is asked, and a client's new operations are above `newest`, so
+    /// a log has an index if a client has sent an older one.
     index: HashTable<u32>,
     indexed: u64,
     /// Running number of `entries[0]`.
     first: u64,
     /// Records that don't fit the compact form, by running number.
     rare: Rare,
+    /// Bounds of each client's tids.
+    newest: Option<Box<Newest>>,
     /// Number of records above the limit when the log was first found too long, as after a merge of PGs. Each new
     /// record lowers it by one. So a reqid is forgotten only after as many later ones as usual.
     surplus: Option<u32>,
@@ -370,6 +381,9 @@ impl PgLog {
         self.surplus = self.surplus.map(|n| n.saturating_sub(1));
         let (slim, fits) = Slim::of(&d);
         let n = self.end();
+        if d.reqid.tid != 0 {
+            self.newest.get_or_insert_default().push(&d.reqid);
+        }
         self.entries.push_back(slim);
         if !fits {
             self.rare.insert(n, Box::new(d));
@@ -399,10 +413,20 @@ impl PgLog {
         self.indexed = self.end();
     }
 
-    /// The write with that reqid, if its record is kept. The first question to a copy costs a pass over its records.
+    /// True if the operation is newer than all that the log has of its client.
+    #[inline]
+    fn is_new(&self, reqid: &ReqId) -> bool {
+        self.newest.as_ref().is_none_or(|n| reqid.tid > n.bound(reqid.name))
+    }
+
+    /// The write with that reqid, if its record is kept. A client's newest operation is not looked up. The first question
+    /// for an older one costs a pass over the records.
     #[must_use]
     pub fn find(&mut self, reqid: &ReqId) -> Option<Dup> {
         if reqid.tid == 0 || base::planted::acts(base::planted::Bug::ForgetReqids) {
+            return None;
+        }
+        if self.is_new(reqid) {
             return None;
         }
         self.index_rest();
@@ -626,6 +650,7 @@ mod tests {
                     assert_eq!(log.find(&reqid), d, "seed {seed}");
                 }
                 assert!(log.dups().eq(list.iter().map(|x| x.1.clone())), "seed {seed}");
+                log.index_rest();
                 assert!(log.index.len() == known.len() && log.rare.len() <= log.len(), "seed {seed}");
             }
         }
