@@ -190,6 +190,7 @@ impl Copies {
                 while let (Some(e), Some(pg)) = (store.poll_event(), pg.as_mut()) {
                     pg.handle(Event::Store(e), self.now, store, out);
                 }
+                out.extend(pg.as_mut().and_then(Pg::acknowledge));
                 for e in out.drain(..) {
                     idle = false;
                     match e {
@@ -236,7 +237,9 @@ impl Node {
             }
         }
         let Some(pg) = &mut self.pg else { return };
-        pg.handle(Event::Peer { from, msg }, now, &mut self.store, &mut self.out);
+        if !pg.handle_ack(from, &msg, now, &mut self.store, &mut self.out) {
+            pg.handle(Event::Peer { from, msg }, now, &mut self.store, &mut self.out);
+        }
     }
 }
 

@@ -79,6 +79,9 @@ pub enum Effect {
         /// The message.
         msg: Box<MPgPeer>,
     },
+    /// Writes of the primary became durable here. The host asks for their acknowledgement ([`crate::Pg::acknowledge`])
+    /// when it has handed in the store's events that are there: one message acknowledges all of them.
+    Acknowledge,
     /// An operation or a peer message in this PG waits for this map epoch.
     WantMap(Epoch),
     /// The other members of the acting set changed, or this copy became or ceased to be a member. The host checks

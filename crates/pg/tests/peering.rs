@@ -180,7 +180,11 @@ impl Play {
             }
             self.w.store.end_turn();
             let e = if self.stuck { None } else { self.w.store.poll_event() };
-            let Some(e) = e else { break };
+            let Some(e) = e else {
+                let Some(owed) = self.w.pg.acknowledge() else { break };
+                effects.push(owed);
+                continue;
+            };
             self.w.pg.handle(Event::Store(e), self.w.now, &mut self.w.store, &mut effects);
         }
         let now = state(self.w.pg.state());

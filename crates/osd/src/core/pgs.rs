@@ -153,13 +153,15 @@ impl Pgs {
         }
     }
 
-    /// Next action for the host. New peers are reported before all else, since leases of theirs may be needed.
+    /// Next action for the host, which has handed in the store's events that are there. New peers are reported before all
+    /// else, since leases of theirs may be needed.
     pub fn poll_output(&mut self) -> Option<Output> {
         if self.members.is_noted()
             && let Some(report) = self.news_of_pg_peers()
         {
             return Some(Output::Control(report));
         }
+        self.acknowledge();
         match self.out.pop_front()? {
             // A walk that ended after the operation was dropped has brought its map.
             Output::Dropped(s, tid, _) => Some(Output::Dropped(s, tid, self.newest_feed().cloned())),

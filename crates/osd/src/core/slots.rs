@@ -2,7 +2,7 @@
 //!
 //! Numbers ascend and are never reused; a removed PG leaves an empty slot of one word.
 
-use pg::Pg;
+use pg::{Effect, Pg};
 
 /// PGs by number; see the module. Iterates in the order of numbers.
 pub(super) struct Slots {
@@ -10,12 +10,14 @@ pub(super) struct Slots {
     len: usize,
     /// The next number.
     next: u32,
+    /// PGs that owe their primary an acknowledgement ([`pg::Effect::Acknowledge`]).
+    owing: Vec<u32>,
 }
 
 impl Default for Slots {
     fn default() -> Self {
         // Number 0 stands for the host's own transactions.
-        Self { at: Vec::new(), len: 0, next: 1 }
+        Self { at: Vec::new(), len: 0, next: 1, owing: Vec::new() }
     }
 }
 
@@ -58,6 +60,17 @@ impl Slots {
         let pg = self.at.get_mut(i as usize)?.take()?;
         self.len -= 1;
         Some(pg)
+    }
+
+    /// Notes that a PG owes an acknowledgement.
+    pub(super) fn owe(&mut self, i: u32) {
+        self.owing.push(i);
+    }
+
+    /// The acknowledgement of a PG that owes one; `None`: none is left.
+    pub(super) fn pop_owed(&mut self) -> Option<(u32, Option<Effect>)> {
+        let i = self.owing.pop()?;
+        Some((i, self.get_mut(i).and_then(Pg::acknowledge)))
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Pg)> {

@@ -175,7 +175,7 @@ pub(crate) struct Turn<'a> {
 ///   [`Pg::use_leases`], [`Pg::use_reserver`], [`Pg::use_pacer`], [`Pg::use_scrubs`],
 ///   [`Pg::use_meter`]. Then the newest map.
 /// - **Inputs**: [`Pg::handle`] with an [`Event`], and a few that need an answer at once ([`Pg::born`],
-///   [`Pg::withdraw`], [`Pg::mark_unfound_lost`]). They append [`Effect`]s.
+///   [`Pg::withdraw`], [`Pg::mark_unfound_lost`], [`Pg::handle_ack`]). They append [`Effect`]s.
 /// - **Time**: [`Pg::next_deadline`] says when [`Event::Tick`] is due. Nothing else depends on a clock; `now` comes
 ///   with each input.
 /// - **Queries** (`is_…`, [`Pg::state`], [`Pg::info`], [`Pg::report`], [`Pg::dump_ops`]): without effect on
@@ -192,7 +192,8 @@ pub(crate) struct Turn<'a> {
 ///    ([`Event::SessionClosed`]) and reset sessions to other OSDs ([`Event::PeerReset`]).
 /// 4. Effects are carried out in their order, without exception. The PG itself repeats those to lossy receivers
 ///    (monitor, manager) until a map shows their result.
-/// 5. After [`Effect::Deleted`] or [`Effect::Stopped`] the machine is dropped. After [`Effect::Failed`] the store is
+/// 5. It asks for [`Pg::acknowledge`] after [`Effect::Acknowledge`].
+/// 6. After [`Effect::Deleted`] or [`Effect::Stopped`] the machine is dropped. After [`Effect::Failed`] the store is
 ///    no longer used.
 ///
 /// # Parts
@@ -291,6 +292,11 @@ impl Pg {
             Event::Tick => self.handle_tick(turn),
             Event::Stop => self.handle_stop(turn),
         }
+        self.after_input(turn);
+    }
+
+    /// Runs everything that an input has made ready, and hands out what it has to send.
+    fn after_input(&mut self, turn: &mut Turn<'_>) {
         self.settle(turn);
         self.pump_trim(turn);
         if self.life.deletion_waits() {

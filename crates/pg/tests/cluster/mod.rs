@@ -49,6 +49,8 @@ pub struct Osd {
     /// Claims of other PGs on this OSD.
     pub others: Vec<Claim>,
     parked: Vec<(i32, Box<MPgPeer>)>,
+    /// The PG owes an acknowledgement.
+    owes: bool,
     /// The OSD does not reach the monitor.
     pub cut: bool,
     down_since: Option<u64>,
@@ -228,6 +230,7 @@ impl Cluster {
                 reserver: Arc::default(),
                 others: Vec::new(),
                 parked: Vec::new(),
+                owes: false,
                 cut: false,
                 down_since: None,
             });
@@ -316,7 +319,13 @@ impl Cluster {
         }
         let mut out = Vec::new();
         if let Some(pg) = &mut o.pg {
-            pg.handle(e, now, &mut o.disk, &mut out);
+            let taken = match &e {
+                Event::Peer { from, msg } => pg.handle_ack(*from, msg, now, &mut o.disk, &mut out),
+                _ => false,
+            };
+            if !taken {
+                pg.handle(e, now, &mut o.disk, &mut out);
+            }
         }
         self.carry_out(n, out);
         self.wake(n);
@@ -366,7 +375,12 @@ impl Cluster {
                 self.effect(n, e);
             }
             let o = &mut self.osds[n as usize];
-            let Some(e) = o.disk.poll_event() else { break };
+            let Some(e) = o.disk.poll_event() else {
+                let owed = o.pg.as_mut().filter(|_| std::mem::take(&mut o.owes)).and_then(Pg::acknowledge);
+                let Some(e) = owed else { break };
+                out.push(e);
+                continue;
+            };
             if let Some(pg) = &mut o.pg {
                 let Some(t) = e.tag() else { continue };
                 if pg.owns(t) {
@@ -438,6 +452,7 @@ impl Cluster {
                 self.at(d, What::PgTemp(n, epoch, v.into_iter().map(|o| o.0).collect()));
             }
             Effect::Log(_, text) => self.log.push(text),
+            Effect::Acknowledge => self.osds[n as usize].owes = true,
             Effect::Deleted => self.osds[n as usize].pg = None,
             Effect::CopyFailed(e) if self.may_fail => self.failed.push((n, e)),
             Effect::CopyFailed(e) => panic!("the copy of osd.{n} failed with {e}"),

@@ -190,7 +190,15 @@ impl Pgs {
 
     pub(super) fn feed_pg(&mut self, i: u32, e: Event, now: Now, store: &mut dyn ObjectStore) {
         self.now = now;
-        self.handle_in_pg(i, e, now, store);
+        if let Some(pg) = self.pgs.get_mut(i) {
+            pg.handle(e, now, store, &mut self.effects);
+        }
+        self.after_pg(i, now, store);
+    }
+
+    /// Carries out the effects of a PG's input, and what follows from them for other PGs.
+    pub(super) fn after_pg(&mut self, i: u32, now: Now, store: &mut dyn ObjectStore) {
+        self.take_effects(i);
         self.deliver_born(now, store);
         if self.services.reserver().has_any_news() {
             self.wake_reserved(now, store);
@@ -223,6 +231,7 @@ impl Pgs {
                 Effect::Watch(s, w, d) => self.out.push_back(Output::Watch(s, w, d)),
                 Effect::Backoff(s, b) => self.out.push_back(Output::Backoff(s, b)),
                 Effect::Dropped(s, tid) => self.out.push_back(Output::Dropped(s, tid, None)),
+                Effect::Acknowledge => self.pgs.owe(i),
                 Effect::WantUpThru(e) => self.report(Report::WantUpThru(e)),
                 Effect::WantMap(e) => self.report(Report::WantMap(e)),
                 Effect::WantPgTemp(acting) => {

@@ -24,6 +24,11 @@ impl Pgs {
             return tracing::debug!(%from, pg = %m.spg, up_from = %m.up_from, "message of an old instance of an OSD dropped");
         }
         if let Some(i) = self.by_pg.get(m.spg) {
+            if let Some(pg) = self.pgs.get_mut(i)
+                && pg.handle_ack(from, &m, now, store, &mut self.effects)
+            {
+                return self.after_pg(i, now, store);
+            }
             return self.feed_pg(i, Event::Peer { from, msg: m }, now, store);
         }
         if !self.places.is_here(m.spg) {
@@ -34,6 +39,14 @@ impl Pgs {
             return self.park_peer(from, m);
         }
         self.handle_orphan(from, m, now, store);
+    }
+
+    /// Sends the acknowledgements of writes that have become durable: one for each PG.
+    pub(super) fn acknowledge(&mut self) {
+        while let Some((i, owed)) = self.pgs.pop_owed() {
+            self.effects.extend(owed);
+            self.take_effects(i);
+        }
     }
 
     /// Parks a message until the next map.

@@ -442,17 +442,18 @@ impl Pg {
         }
     }
 
-    /// Handles an acknowledgement: the member has all writes up to `seq`.
-    pub(in crate::pg) fn take_ack(&mut self, from: PeerId, seq: u64, turn: &mut Turn<'_>) {
+    /// Handles an acknowledgement: the member has all writes up to `seq`. True if writes are sent to it again.
+    pub(in crate::pg) fn take_ack(&mut self, from: PeerId, seq: u64, turn: &mut Turn<'_>) -> bool {
         let (meter, now) = (self.env.meter(), turn.now.mono);
         let each = |sent| meter.book.borrow_mut().acked(from.osd, now.since(sent), now);
-        let Some(repeated) = self.peers.take_ack(from, seq, each) else { return };
+        let Some(repeated) = self.peers.take_ack(from, seq, each) else { return false };
         self.count_acked();
         if let Some(bytes) = repeated {
             self.go_on_again(from, bytes);
         }
         self.finish_for(Some(from.osd), turn);
         self.writes_settled();
+        repeated.is_some()
     }
 
     /// Marks undo data of writes that are durable on all shards as no longer needed, and wakes the pushes that waited for

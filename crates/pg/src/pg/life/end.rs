@@ -113,6 +113,7 @@ impl Pg {
         if self.life.is_stopping() {
             return;
         }
+        self.acknowledge_first();
         self.life.ending = Ending::Asked;
         self.relocate.end();
         self.drop_operations(turn.out);

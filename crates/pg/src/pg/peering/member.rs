@@ -43,6 +43,7 @@ impl Pg {
         if seq < f.next_write {
             let durable = f.durable_write;
             if seq <= durable {
+                f.owes = false;
                 self.send_to(from, &Body::WriteAck { seq: durable });
             }
             return;
@@ -415,13 +416,10 @@ impl Pg {
 
     pub(in crate::pg) fn write_durable(&mut self, to: PeerId, seq: u64, took: Duration) {
         self.env.meter().replication.durable(took);
-        if let Some(f) = &mut self.peers.follower {
-            f.durable_write = seq;
-        }
+        self.owe_ack(to, seq);
         if self.is_coded() {
             self.mark_safe(seq.min(self.peers.told_stable));
         }
-        self.send_to(to, &Body::WriteAck { seq });
     }
 
     #[allow(clippy::too_many_arguments, reason = "the parts of a message")]

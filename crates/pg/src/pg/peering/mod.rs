@@ -1,5 +1,6 @@
 //! Peering: the start of an interval, and messages among the copies.
 //!
+//! - `ack`: acknowledgements of writes
 //! - `choose`: the primary collects infos, and chooses the version and the acting set
 //! - `log_merge`: merging the authoritative log into a copy's own
 //! - `member`: a copy that is not the primary
@@ -11,6 +12,7 @@
 //! - `settle`: the acting set to stay in, and a clean PG
 //! - `failed`: a copy that failed and takes no part
 
+mod ack;
 pub(in crate::pg) mod choose;
 pub(in crate::pg) mod failed;
 pub(in crate::pg) mod log_merge;
@@ -120,6 +122,10 @@ pub(in crate::pg) struct Follower {
     next_write: u64,
     /// Writes up to this number are durable here.
     durable_write: u64,
+    /// The primary is to be told `durable_write`: [`Effect::Acknowledge`] was given out.
+    ///
+    /// [`Effect::Acknowledge`]: crate::Effect::Acknowledge
+    owes: bool,
     /// Writes that may not be durable on all members, oldest first: number, and placement hash of the object. A name
     /// would keep the buffer alive in which its message came.
     unstable: VecDeque<(u64, u32)>,
@@ -128,7 +134,7 @@ pub(in crate::pg) struct Follower {
 impl Follower {
     /// State at the start of the interval, in which the primary's first write has number 1.
     fn new() -> Self {
-        Self { next_write: 1, durable_write: 0, unstable: VecDeque::new() }
+        Self { next_write: 1, durable_write: 0, owes: false, unstable: VecDeque::new() }
     }
 
     /// Drops the writes up to number `seq`, which are durable on all members.
@@ -476,7 +482,8 @@ impl Peers {
     /// The state of a member or a primary at rest, for another machine of the PG.
     pub(in crate::pg) fn hand_over(&self, others: Vec<OsdId>, stamps: Stamps) -> MemberState {
         MemberState {
-            follower: self.follower.clone(),
+            // A machine at rest owes nothing.
+            follower: self.follower.clone().map(|f| Follower { owes: false, ..f }),
             others,
             members: self.members.iter().map(|(p, m)| (*p, m.frame)).collect(),
             seq: self.seq,

@@ -130,8 +130,8 @@ impl Pg {
         (body, data): (Bytes, Bytes),
         sums: Option<Arc<Summed>>,
     ) {
-        let (spg, from) = (to.spg(self.env.spg().pg), self.env.spg().shard);
-        let msg = Box::new(MPgPeer { spg, from, epoch: self.epoch(), up_from: base::Epoch(0), body, data, sums });
+        self.acknowledge_first();
+        let msg = Box::new(MPgPeer { sums, ..self.message(to, body, data) });
         if to == self.me() {
             return self.ec.send_to_self(msg);
         }
@@ -142,6 +142,12 @@ impl Pg {
             return self.cannot_tell(to, msg.body.first().copied(), msg.body.len(), msg.data.len());
         }
         self.mail.post(Effect::Peer { to: to.osd, lane, msg });
+    }
+
+    /// A message to another copy.
+    pub(in crate::pg) fn message(&self, to: PeerId, body: Bytes, data: Bytes) -> MPgPeer {
+        let (spg, from) = (to.spg(self.env.spg().pg), self.env.spg().shard);
+        MPgPeer { spg, from, epoch: self.epoch(), up_from: base::Epoch(0), body, data, sums: None }
     }
 
     pub(in crate::pg) fn handle_peer(&mut self, from: OsdId, m: &MPgPeer, turn: &mut Turn<'_>) {
@@ -243,7 +249,7 @@ impl Pg {
             Body::Failed { errno } if leads => self.take_failed(from, errno, turn),
             Body::Log { since, info, records } if leads => self.take_log(from, since, *info, records, turn),
             Body::Activated { missing, frame } if leads => self.take_activated(from, missing, frame, turn),
-            Body::WriteAck { seq } if leads => self.take_ack(from, seq, turn),
+            Body::WriteAck { seq } if leads => drop(self.take_ack(from, seq, turn)),
             Body::Heard { id, next } => self.take_heard(from, id, next),
             body => self.take_recovery_body(from, m, body, turn),
         }
@@ -410,8 +416,9 @@ impl Pg {
         let primary = self.maps.newest().map(|m| m.mapping.primary(self.is_coded()));
         let holds = matches!(self.life.state(), State::Stray | State::ReplicaActive);
         if let Some(primary) = primary.filter(|p| holds && p.osd == osd) {
-            if let Some(f) = &self.peers.follower {
+            if let Some(f) = &mut self.peers.follower {
                 let seq = f.durable_write;
+                f.owes = false;
                 self.send_to(primary, &Body::WriteAck { seq });
             } else {
                 self.notify(primary, now);
