@@ -39,6 +39,10 @@ pub struct Disk {
     pub largest: Option<Transaction>,
     /// Nothing becomes durable.
     pub stalled: bool,
+    /// Every transaction first waits, as for a read from the disk, until [`Disk::go_on`].
+    pub waits: bool,
+    /// Tags that wait so.
+    pub waiting: BTreeSet<Tag>,
     /// Most operations and attributes in a transaction without log entries and info, such as a part of a push.
     pub step: usize,
     /// Such transactions that were too large.
@@ -112,6 +116,8 @@ impl Disk {
             short: false,
             largest: None,
             stalled: false,
+            waits: false,
+            waiting: BTreeSet::new(),
             step: usize::MAX,
             divided: 0,
             watched: None,
@@ -144,11 +150,18 @@ impl Disk {
         }
     }
 
+    /// Ends the waits of `waits`.
+    pub fn go_on(&mut self) {
+        self.waits = false;
+        self.events.extend(std::mem::take(&mut self.waiting).into_iter().map(Event::Ready));
+    }
+
     /// Cuts the power; the oldest `keep` transactions reached the disk without a durable event.
     pub fn power_cut(&mut self, keep: usize, seed: u64) {
         self.sync(keep);
         self.pending.clear();
         self.events.clear();
+        self.waiting.clear();
         self.live = self.safe.clone().with_waits(seed);
     }
 }
@@ -236,6 +249,10 @@ impl ObjectStore for Disk {
         if metadata > self.metadata {
             return Err(ReadError::Io { what: format!("{metadata} bytes"), errno: base::errno::E2BIG });
         }
+        if self.waits {
+            self.waiting.insert(t);
+            return Err(ReadError::Wait);
+        }
         if self.full {
             return Err(ReadError::Io { what: "a transaction".into(), errno: base::errno::ENOSPC });
         }
@@ -276,6 +293,7 @@ impl ObjectStore for Disk {
         self.pending.push_back((t, txn));
     }
     fn release(&mut self, t: Tag) {
+        self.waiting.remove(&t);
         self.live.release(t);
     }
     fn poll_event(&mut self) -> Option<Event> {

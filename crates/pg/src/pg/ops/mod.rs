@@ -211,6 +211,11 @@ impl Plans {
         self.again.take()
     }
 
+    /// Begins a step without a plan, for a client or a peer.
+    pub(in crate::pg) fn begin_step_for_others(&mut self) {
+        self.internal_step = false;
+    }
+
     /// True if the running step was started by this PG itself.
     pub(in crate::pg) fn is_internal_step(&self) -> bool {
         self.internal_step

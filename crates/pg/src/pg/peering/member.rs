@@ -23,13 +23,13 @@ use crate::pg::ops::plan::Stage;
 use crate::pg::ops::plan::Verdict;
 use crate::pg::ops::work::PeeringWork;
 use crate::pg::ops::work::Work;
-use crate::pg::peering::Apply;
+use crate::pg::peering::{Apply, Write};
 use crate::pg::recovery::incoming::Answer;
 use crate::pg::{Pg, State, Turn};
 use crate::shards::PeerId;
 use base::errno::{E2BIG, EIO, ENOSPC};
 use base::planted::{Bug, acts};
-use base::{Eversion, HObject, Mono, SnapId};
+use base::{Eversion, HObject, SnapId};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -37,7 +37,16 @@ use store::{ObjectStore, Oid, Op, ReadError};
 use wire::msg::PeerFeatures;
 
 impl Pg {
-    pub(in crate::pg) fn take_write(&mut self, from: PeerId, first: u64, seq: u64, bytes: usize, write: Apply) {
+    /// Takes a write that stands for all from number `first` on, with the bytes of its message and of its data.
+    pub(in crate::pg) fn take_write(
+        &mut self,
+        from: PeerId,
+        first: u64,
+        mut write: Write,
+        (body, data): (usize, usize),
+        turn: &mut Turn<'_>,
+    ) {
+        let seq = write.seq;
         // The interval may have begun before this copy is activated; the primary sends its writes again.
         let Some(f) = &mut self.peers.follower else { return };
         if seq < f.next_write {
@@ -53,15 +62,36 @@ impl Pg {
             tracing::debug!(pg = %self.env.spg(), first, seq, expected = f.next_write, "gap in writes");
             return;
         }
-        if self.env.pacer().applies_too_much() && !self.peers.inflow.queue.is_empty() {
+        let inflow = &self.peers.inflow;
+        let is_next = inflow.queue.is_empty() && !inflow.applying && !inflow.stuck;
+        let room = (!is_next).then(|| self.env.pacer().applies(body + data));
+        if self.env.pacer().applies_too_much() && !inflow.queue.is_empty() {
             // The primary sends it again when those before it are acknowledged.
             tracing::debug!(pg = %self.env.spg(), seq, "too much waits to be applied; a write is left to its repetition");
             return;
         }
         f.next_write = seq.saturating_add(1);
         self.env.meter().replication.writes.add(1);
-        self.env.meter().replication.write_bytes.add(bytes as u64);
-        self.peers.inflow.queue.push_back(write);
+        self.env.meter().replication.write_bytes.add(data as u64);
+        // A shard's own changes come between the inputs, see `Pg::settle`.
+        if is_next && !self.is_coded() && self.apply_at_once(&mut write, turn) {
+            return;
+        }
+        let room = room.unwrap_or_else(|| self.env.pacer().applies(body + data));
+        self.peers.inflow.queue.push_back(Apply::Write(write, room));
+    }
+
+    /// Applies a write without a plan, which a read from the disk would need. False if nothing is changed: a plan then
+    /// waits, or reports the error.
+    fn apply_at_once(&mut self, write: &mut Write, turn: &mut Turn<'_>) -> bool {
+        let id = self.new_plan_id();
+        self.plans.begin_step_for_others();
+        self.writes_stable(write.stable);
+        let done = self.apply_write(id, write, turn.store);
+        if done.is_err() {
+            turn.store.release(self.tag(id));
+        }
+        done.is_ok()
     }
 
     #[allow(clippy::too_many_arguments, reason = "the parts of a message")]
@@ -109,7 +139,7 @@ impl Pg {
 
     /// True if all writes of the interval up to `seq` are applied here.
     pub(in crate::pg) fn has_applied(&self, seq: u64) -> bool {
-        let waits = |a: &Apply| matches!(a, Apply::Write { seq: s, .. } if *s <= seq);
+        let waits = |a: &Apply| matches!(a, Apply::Write(w, _) if w.seq <= seq);
         self.peers.follower.as_ref().is_some_and(|f| f.next_write > seq) && !self.peers.inflow.queue.iter().any(waits)
     }
 
@@ -127,9 +157,9 @@ impl Pg {
             return Verdict::Done;
         };
         let done = match &mut front {
-            Apply::Write { seq, stable, trim, records, ops, received, .. } => {
-                self.writes_stable(*stable);
-                self.apply_write(id, (*seq, *received), *trim, records, ops, turn.store)
+            Apply::Write(write, _) => {
+                self.writes_stable(write.stable);
+                self.apply_write(id, write, turn.store)
             }
             Apply::Push { from, id: push, n, last, head, .. } if self.passes_over(*from, *push, *n, head) => {
                 let (from, id, n) = (*from, *push, *n);
@@ -222,16 +252,9 @@ impl Pg {
         !self.recovery.takes_part(from, push, n, head)
     }
 
-    /// Applies a write, given by its number and the time of its receipt.
-    fn apply_write(
-        &mut self,
-        id: u64,
-        (seq, received): (u64, Mono),
-        trim: Option<base::Eversion>,
-        records: &[bytes::Bytes],
-        ops: &mut Vec<Op>,
-        store: &mut dyn ObjectStore,
-    ) -> Step<()> {
+    /// Applies a write. On error it is unchanged.
+    fn apply_write(&mut self, id: u64, write: &mut Write, store: &mut dyn ObjectStore) -> Step<()> {
+        let Write { seq, trim, ref records, ref mut ops, received, .. } = *write;
         let mut entries: SmallVec<[LogEntry; 1]> = SmallVec::new();
         for r in records {
             let e = LogEntry::from_record(r).map_err(|error| {

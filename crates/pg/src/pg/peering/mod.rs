@@ -77,29 +77,24 @@ impl Member {
     }
 }
 
+/// A write of the primary.
+#[derive(Debug)]
+pub(in crate::pg) struct Write {
+    pub seq: u64,
+    /// Writes up to this number are durable on all members.
+    pub stable: u64,
+    pub trim: Option<Eversion>,
+    pub records: Vec<Bytes>,
+    pub ops: Vec<Op>,
+    /// Time of its receipt.
+    pub received: Mono,
+}
+
 /// A message that is applied in the order of arrival.
 #[derive(Debug)]
 pub(in crate::pg) enum Apply {
-    Write {
-        seq: u64,
-        stable: u64,
-        trim: Option<Eversion>,
-        records: Vec<Bytes>,
-        ops: Vec<Op>,
-        #[allow(dead_code, reason = "it is counted")]
-        room: Applying,
-        /// Time of its receipt.
-        received: Mono,
-    },
-    Push {
-        from: PeerId,
-        id: u64,
-        n: u32,
-        last: bool,
-        background: bool,
-        head: HObject,
-        ops: Vec<Op>,
-    },
+    Write(Write, #[allow(dead_code, reason = "it is counted")] Applying),
+    Push { from: PeerId, id: u64, n: u32, last: bool, background: bool, head: HObject, ops: Vec<Op> },
     Backfilled(HObject),
 }
 

@@ -25,7 +25,7 @@ use crate::pg::ops::work::PeeringWork;
 use crate::pg::ops::work::RecoveryWork;
 use crate::pg::ops::work::Work;
 use crate::pg::peering::pieces::is_long;
-use crate::pg::peering::{Apply, Member};
+use crate::pg::peering::{Apply, Member, Write};
 use crate::pg::{Pg, State, Turn};
 use crate::shards::PeerId;
 use base::unreached;
@@ -232,9 +232,8 @@ impl Pg {
             Body::Started { history, clean } if from_primary => self.interval_started(&history, clean, turn),
             Body::Write { first, seq, stable, trim, records, ops } if from_primary => {
                 self.env.pacer().client(m.data.len(), turn.now.mono);
-                let room = self.env.pacer().applies(m.body.len() + m.data.len());
-                let write = Apply::Write { seq, stable, trim, records, ops, room, received: turn.now.mono };
-                self.take_write(from, first, seq, m.data.len(), write);
+                let write = Write { seq, stable, trim, records, ops, received: turn.now.mono };
+                self.take_write(from, first, write, (m.body.len(), m.data.len()), turn);
             }
             Body::Stable { seq } if from_primary => self.writes_stable(seq),
             Body::Backfilled { upto }
