@@ -38,11 +38,25 @@ impl Timing {
     }
 }
 
+/// The answer to a successful write.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::pg) struct Answer {
+    pub kind: Kind,
+    pub version: Eversion,
+    pub user_version: u64,
+    pub read: u64,
+    pub written: u64,
+    /// The request must be taken up again should the interval end.
+    pub repeats: bool,
+}
+
 /// An action that runs when a transaction is durable.
 #[derive(Debug)]
 pub(in crate::pg) enum Action {
+    /// Make the reply to a successful write without output from its request, and send it.
+    Answer(Box<OpRequest>, Answer),
     /// Send the reply. The request is kept if it must be taken up again should the interval end.
-    Reply(SessionId, Box<MOsdOpReply>, Timing, Option<Box<OpRequest>>),
+    Reply(SessionId, Box<MOsdOpReply>, Box<Timing>, Option<Box<OpRequest>>),
     Effects(Box<Watched>),
     Life(LifeAction),
     Peering(PeeringAction),
@@ -89,9 +103,9 @@ pub(in crate::pg) enum PeeringAction {
 #[derive(Debug)]
 pub(in crate::pg) enum RecoveryAction {
     /// A part of a pushed object is durable here; acknowledge it.
-    PushDurable { from: PeerId, id: u64, n: u32, last: bool, background: bool, head: HObject },
+    PushDurable { from: PeerId, id: u64, n: u32, last: bool, background: bool, head: Box<HObject> },
     /// An unfound object was given up, in the interval of that generation.
-    Lost(u64, HObject),
+    Lost(u64, Box<HObject>),
 }
 
 /// Scrub.
@@ -162,6 +176,37 @@ pub(in crate::pg) struct Watched {
 }
 
 impl Action {
+    /// The request that waits with the reply, if it must be taken up again should the interval end.
+    pub(in crate::pg) fn request(&self) -> Option<&OpRequest> {
+        match self {
+            Self::Answer(req, a) => a.repeats.then_some(req),
+            Self::Reply(_, _, _, req) => req.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// Takes the request that waits with the reply, as it came. The reply no longer brings it back in the next interval.
+    pub(in crate::pg) fn take_request(&mut self) -> Option<Box<OpRequest>> {
+        match self {
+            Self::Answer(req, a) => std::mem::take(&mut a.repeats).then(|| {
+                let mut req = req.clone();
+                req.msg.ops.iter_mut().for_each(|op| op.rval = 0);
+                req
+            }),
+            Self::Reply(_, _, _, req) => req.take(),
+            _ => None,
+        }
+    }
+
+    /// Session and number of the operation that the action answers.
+    pub(in crate::pg) fn answers(&self) -> Option<(SessionId, u64)> {
+        match self {
+            Self::Answer(req, _) => Some((req.session, req.msg.tid)),
+            Self::Reply(session, reply, ..) => Some((*session, reply.tid)),
+            _ => None,
+        }
+    }
+
     pub(in crate::pg) fn effects(effects: WatchEffects, head: &HObject, req: &OpRequest, user_version: u64) -> Self {
         let (session, client, addr) = (req.session, req.client, req.addr);
         Self::Effects(Box::new(Watched { effects, head: head.clone(), session, client, addr, user_version }))

@@ -61,6 +61,10 @@ impl Commit {
             None => ("waiting for commit", Cause::Commit),
         };
         self.actions.iter().filter_map(move |a| match a {
+            Action::Answer(r, _) => {
+                let age = now.since(r.received.mono);
+                Some(OpDump { client: r.client, tid: r.msg.tid, age, stage, cause })
+            }
             Action::Reply(_, r, t, _) => {
                 Some(OpDump { client: t.client, tid: r.tid, age: now.since(t.received), stage, cause })
             }
@@ -345,10 +349,10 @@ impl Pg {
                 self.journal.commits.get_mut(usize::try_from(seq.saturating_sub(first)).unwrap_or(usize::MAX))
         {
             let again = self.plans.take_request();
-            c.actions.push(Action::Reply(session, reply, timing, again));
+            c.actions.push(Action::Reply(session, reply, Box::new(timing), again));
             return;
         }
-        self.send(reply, session, timing, turn);
+        self.send(reply, session, &timing, turn);
     }
 
     /// A planted bug: sends the replies that wait for durability.
@@ -356,7 +360,7 @@ impl Pg {
         for i in 0..self.journal.commits.len() {
             for a in std::mem::take(&mut self.journal.commits[i].actions) {
                 match a {
-                    Action::Reply(session, reply, timing, _) => self.send(reply, session, timing, turn),
+                    a @ (Action::Answer(..) | Action::Reply(..)) => self.act(a, turn),
                     a => self.journal.commits[i].actions.push(a),
                 }
             }
@@ -384,7 +388,7 @@ impl Pg {
         self.reply_after(0, req, errno, None, kind, turn);
     }
 
-    fn send(&mut self, reply: Box<MOsdOpReply>, session: SessionId, t: Timing, turn: &mut Turn<'_>) {
+    fn send(&mut self, reply: Box<MOsdOpReply>, session: SessionId, t: &Timing, turn: &mut Turn<'_>) {
         self.report.count_op();
         self.env.meter().answered(t.kind, t.received, turn.now.mono, t.read, t.written);
         self.env.meter().book.borrow_mut().add(
@@ -523,8 +527,13 @@ impl Pg {
             debug_assert!(self.journal.durable < c.seq, "actions run in the order of submission");
             self.journal.durable = c.seq;
             for mut a in c.actions {
-                if let Action::Reply(_, _, t, _) = &mut a {
-                    t.ledger.durable(c.here.unwrap_or(turn.now.mono), last, turn.now.mono);
+                let ledger = match &mut a {
+                    Action::Answer(req, _) => Some(&mut req.ledger),
+                    Action::Reply(_, _, t, _) => Some(&mut t.ledger),
+                    _ => None,
+                };
+                if let Some(l) = ledger {
+                    l.durable(c.here.unwrap_or(turn.now.mono), last, turn.now.mono);
                 }
                 self.act(a, turn);
             }
@@ -533,7 +542,11 @@ impl Pg {
 
     fn act(&mut self, a: Action, turn: &mut Turn<'_>) {
         match a {
-            Action::Reply(session, reply, timing, _) => self.send(reply, session, timing, turn),
+            Action::Answer(mut req, a) => {
+                let reply = self.build_reply(&mut req, 0, Some((a.version, a.user_version)), false);
+                self.send(reply, req.session, &Timing::new(a.kind, &req, a.read, a.written), turn);
+            }
+            Action::Reply(session, reply, timing, _) => self.send(reply, session, &timing, turn),
             Action::Effects(w) => {
                 let w = *w;
                 let (now, out) = (turn.now, &mut *turn.out);

@@ -135,10 +135,9 @@ impl Journal {
     /// Takes the requests that wait with their replies, of one session or of all: the replies no longer bring them
     /// back in the next interval.
     pub(in crate::pg) fn take_requests(&mut self, of: Option<SessionId>) -> impl Iterator<Item = Box<OpRequest>> {
-        self.commits.iter_mut().flat_map(|c| &mut c.actions).filter_map(move |a| match a {
-            Action::Reply(s, _, _, request) if of.is_none_or(|of| of == *s) => request.take(),
-            _ => None,
-        })
+        let is_of = move |a: &Action| of.is_none_or(|s| a.request().is_some_and(|r| r.session == s));
+        let all = self.commits.iter_mut().flat_map(|c| &mut c.actions);
+        all.filter_map(move |a| if is_of(a) { a.take_request() } else { None })
     }
 
     /// Drops the waiting actions that `keep` refuses.

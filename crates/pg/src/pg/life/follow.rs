@@ -204,7 +204,7 @@ impl Pg {
         if leads {
             // The operations are taken up again.
             self.journal.retain_actions(|_, a| {
-                alone && matches!(a, Action::Reply(..)) || matches!(a, Action::Resize(ResizeAction::PgsMerged(..)))
+                alone && a.answers().is_some() || matches!(a, Action::Resize(ResizeAction::PgsMerged(..)))
             });
         } else {
             self.drop_actions(turn.out);

@@ -56,5 +56,5 @@ impl Pg {
 
 /// True if the action is a reply to the session whose request would be taken up again in the next interval.
 fn may_be_repeated(a: &Action, session: SessionId) -> bool {
-    matches!(a, Action::Reply(s, _, _, Some(_)) if *s == session)
+    a.request().is_some_and(|r| r.session == session)
 }

@@ -452,13 +452,9 @@ impl Pg {
 
     /// Drops the actions after commits, replies too, except those of a merge.
     pub(in crate::pg) fn drop_actions(&mut self, out: &mut Vec<Effect>) {
-        self.journal.retain_actions(|_, a| match a {
-            Action::Resize(ResizeAction::PgsMerged(..)) => true,
-            Action::Reply(session, reply, ..) => {
-                out.push(Effect::Dropped(*session, reply.tid));
-                false
-            }
-            _ => false,
+        self.journal.retain_actions(|_, a| {
+            out.extend(a.answers().map(|(session, tid)| Effect::Dropped(session, tid)));
+            matches!(a, Action::Resize(ResizeAction::PgsMerged(..)))
         });
     }
 

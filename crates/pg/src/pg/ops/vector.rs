@@ -9,13 +9,13 @@ use crate::log::{LogEntry, LogKind, OpReturn};
 use crate::map::pool_flags;
 use crate::object::ObjectContext;
 use crate::object::snapset::AtSnap;
-use crate::pg::journal::action::Action;
 use crate::pg::journal::action::Kind;
 use crate::pg::journal::action::Timing;
+use crate::pg::journal::action::{Action, Answer};
 use crate::pg::ops::long::LongCall;
 use crate::pg::ops::plan::Stage;
 use crate::pg::ops::plan::{Plan, Verdict};
-use crate::pg::ops::work::Work;
+use crate::pg::ops::work::{PeeringWork, Work};
 use crate::pg::{Pg, Turn};
 use crate::stats::StatSum;
 use base::errno::{E2BIG, EDQUOT, EINVAL, EIO, EMSGSIZE, ENOENT, ENOSPC, EOVERFLOW, ERESTART, Errno};
@@ -65,6 +65,10 @@ impl Pg {
         let kept = (long, progress);
         match self.run_vector(id, req, head, may_write, kind, &before, copied.as_deref(), kept, turn) {
             Ok(Ran::Finished(v)) => v,
+            Ok(Ran::Written(a)) => {
+                self.answer_when_durable(plan, a);
+                Verdict::Submitted
+            }
             Ok(Ran::Copy(request)) => self.begin_copy(plan, request, turn),
             Ok(Ran::Paused) if *self.life.state() != crate::pg::State::Active => {
                 // A replica applies writes without regard to plans.
@@ -343,16 +347,31 @@ impl Pg {
         if !effects.is_empty() {
             self.on_durable(Action::effects(effects, head, req, user_version));
         }
-        let versions = Some((self.journal.info().last_update, user_version));
-        let reply = self.build_reply(req, shown, versions, want_returns);
+        let version = self.journal.info().last_update;
+        if !want_returns {
+            let Timing { kind, read, written, .. } = timing;
+            return Ok(Ran::Written(Answer { kind, version, user_version, read, written, repeats: false }));
+        }
+        let reply = self.build_reply(req, shown, Some((version, user_version)), true);
         self.reply_when_durable(req, reply, timing);
         Ok(Ran::Finished(Verdict::Submitted))
+    }
+
+    /// Takes the request of a successful write out of its plan, to answer it when the most recently submitted
+    /// transaction is durable.
+    fn answer_when_durable(&mut self, plan: &mut Plan, a: Answer) {
+        self.leave_spaceless(plan);
+        let Work::Client(mut req, _) = std::mem::replace(&mut plan.work, Work::Peering(PeeringWork::Apply)) else {
+            return unreached("the plan is a client's");
+        };
+        req.msg.ops.iter_mut().for_each(OsdOp::clear_output);
+        self.on_durable(Action::Answer(req, Answer { repeats: self.plans.keeps_request, ..a }));
     }
 
     /// Sends the reply when the most recently submitted transaction is durable.
     fn reply_when_durable(&mut self, req: &OpRequest, reply: Box<MOsdOpReply>, timing: Timing) {
         let again = self.plans.again.take();
-        self.on_durable(Action::Reply(req.session, reply, timing, again));
+        self.on_durable(Action::Reply(req.session, reply, Box::new(timing), again));
     }
 
     /// Logs a write that changes nothing, with its result, so that a resend gets the same answer. Returns the
@@ -475,6 +494,8 @@ const RETURN_BYTES: usize = 16;
 /// Outcome of a vector.
 enum Ran {
     Finished(Verdict),
+    /// A write without output is submitted; its request is to be answered.
+    Written(Answer),
     Copy(crate::exec::CopyRequest),
     /// The part of a long call is over.
     Paused,

@@ -421,7 +421,7 @@ impl Pg {
             n,
             last,
             background,
-            head: head.clone(),
+            head: Box::new(head.clone()),
         }));
         Ok(())
     }

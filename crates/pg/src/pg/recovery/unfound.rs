@@ -419,7 +419,7 @@ impl Pg {
             }
             None => {
                 self.recovery.pull_again(head);
-                self.on_durable(Action::Recovery(RecoveryAction::Lost(self.life.generation(), head.clone())));
+                self.on_durable(Action::Recovery(RecoveryAction::Lost(self.life.generation(), Box::new(head.clone()))));
             }
         }
     }
