@@ -184,7 +184,9 @@ impl Ledger {
 
     /// Charges the time up to now to the cause noted last. The time from here on is planning.
     pub fn pass(&mut self, now: Mono) {
-        self.charge(self.at, now.since(self.since));
+        if now > self.since {
+            self.charge(self.at, now.since(self.since));
+        }
         (self.since, self.at) = (now, Cause::Plan);
     }
 

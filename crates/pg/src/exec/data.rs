@@ -183,8 +183,7 @@ impl OpCtx<'_> {
         if e.length != op.indata.len() as u64 {
             return Err(EINVAL.into());
         }
-        let mut data = op.indata.clone();
-        self.write_at(&mut e, &mut data)?;
+        self.write_at(&mut e, op.indata.clone())?;
         Ok(0)
     }
 
@@ -195,13 +194,12 @@ impl OpCtx<'_> {
         }
         // An append is never older than the object's last truncation.
         (e.offset, e.truncate_seq, e.truncate_size) = (self.oi.size, self.oi.truncate_seq, self.oi.truncate_size);
-        let mut data = op.indata.clone();
-        self.write_at(&mut e, &mut data)?;
+        self.write_at(&mut e, op.indata.clone())?;
         Ok(0)
     }
 
     /// Writes `data` at the extent's offset, with the truncation rules of CephFS.
-    fn write_at(&mut self, e: &mut Extent, data: &mut Bytes) -> Step<()> {
+    fn write_at(&mut self, e: &mut Extent, mut data: Bytes) -> Step<()> {
         let seq = self.oi.truncate_seq;
         if seq != 0 && seq > e.truncate_seq && e.offset.saturating_add(e.length) > self.oi.size {
             // The client sent the write before the truncation: the part beyond the size is dropped.
@@ -228,7 +226,7 @@ impl OpCtx<'_> {
                 self.change.any = true;
             }
         } else {
-            self.view.write(e.offset, data.clone());
+            self.view.write(e.offset, data);
         }
         self.wrote(e.offset, e.length);
         Ok(())
@@ -316,9 +314,9 @@ impl OpCtx<'_> {
         if !self.view.takes_payload(a.length as usize) {
             return Err(self.too_large());
         }
-        let mut data: Bytes = op.indata.repeat((a.length / a.data_length) as usize).into();
+        let data: Bytes = op.indata.repeat((a.length / a.data_length) as usize).into();
         let mut e = Extent { offset: a.offset, length: a.length, ..Extent::default() };
-        self.write_at(&mut e, &mut data)?;
+        self.write_at(&mut e, data)?;
         Ok(0)
     }
 

@@ -57,6 +57,8 @@ impl ObjectInfo {
     /// The object has or had omap entries or a header.
     pub const OMAP: u32 = 1 << 3;
     const FORMAT: u8 = 1;
+    /// Bytes of the fixed part.
+    const FIXED: usize = 93;
     const HAS_TRUNCATE: u8 = 1;
     const HAS_HINT: u8 = 2;
     const HAS_WATCHERS: u8 = 4;
@@ -75,9 +77,11 @@ impl ObjectInfo {
     /// Encodes the stored form.
     #[must_use]
     pub fn to_attr(&self) -> Bytes {
-        let mut w = Writer::with_capacity(Features::PACIFIC, 96);
         let truncate = self.truncate_seq != 0 || self.truncate_size != 0;
         let hint = self.expected_object_size != 0 || self.expected_write_size != 0 || self.alloc_hint_flags != 0;
+        // Bytes of exactly the capacity take one allocation, others two.
+        let mut w =
+            Writer::with_capacity(Features::PACIFIC, Self::FIXED + usize::from(truncate) * 12 + usize::from(hint) * 20);
         w.u8(Self::FORMAT);
         w.u8((u8::from(truncate) * Self::HAS_TRUNCATE)
             | (u8::from(hint) * Self::HAS_HINT)

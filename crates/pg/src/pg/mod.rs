@@ -255,7 +255,7 @@ impl Pg {
         let held = self.relocate.is_busy();
         let event = if held { self.hold_for_move(event).and_then(|e| self.hold_for_arrival(e)) } else { Some(event) };
         let Some(event) = event else { return };
-        if matches!(event, Event::Op(_) | Event::Store(_)) {
+        if matches!(event, Event::Store(_)) {
             self.prefetch();
         }
         match event {

@@ -74,7 +74,7 @@ pub(in crate::pg) enum RecoveryWork {
     /// Pushes an object to another copy.
     Push(Box<PushJob>),
     /// As backfill target: answers with digests of a range.
-    Digest { to: PeerId, begin: HObject, end: HObject },
+    Digest { to: PeerId, range: Box<(HObject, HObject)> },
     /// As primary: lists the next range of a backfill target.
     BackfillList(PeerId),
     /// Gives up an unfound object: deletes it, or reverts it to the version of the given copy.
@@ -120,13 +120,12 @@ pub(in crate::pg) enum RelocateWork {
 }
 
 /// Scrub.
-#[allow(clippy::large_enum_variant, reason = "a plan has room for the largest work of any part")]
 #[derive(Debug)]
 pub(in crate::pg) enum ScrubWork {
     /// Holds an object while its copies are compared.
     Hold,
     /// Lists a range of objects.
-    List { to: PeerId, n: u64, begin: HObject, end: HObject },
+    List { to: PeerId, n: u64, range: Box<(HObject, HObject)> },
     /// Reads objects.
     Scan(Box<ScanJob>),
     /// Marks bad copies on this OSD as missing, for a repair.

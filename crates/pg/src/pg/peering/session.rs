@@ -265,7 +265,11 @@ impl Pg {
             }
             Body::Scan { begin, end } if from_primary => {
                 self.check_space_to_fill(turn.store);
-                self.start_work(Work::Recovery(RecoveryWork::Digest { to: from, begin, end }), None, turn);
+                self.start_work(
+                    Work::Recovery(RecoveryWork::Digest { to: from, range: Box::new((begin, end)) }),
+                    None,
+                    turn,
+                );
             }
             Body::Push { id, n, last, background, head, ops } if from_primary || leads => {
                 self.count_push(m.data.len(), leads, turn.now);
@@ -535,6 +539,12 @@ impl Pg {
 
     /// Sets or clears the time of the next repetition.
     pub(in crate::pg) fn arm_retry(&mut self, now: Now) {
+        let p = &self.peers;
+        if p.retry_at.is_some() && !p.unacked.is_empty() && *self.life.state() == State::Active {
+            // The most frequent case: writes are in flight.
+            debug_assert!(self.awaits(), "members are to answer");
+            return;
+        }
         if !self.awaits() {
             self.peers.retry_at = None;
         } else if self.peers.retry_at.is_none() {

@@ -180,7 +180,7 @@ impl Pg {
         let id = plan.id;
         match &plan.work {
             Work::Recovery(RecoveryWork::Push(_)) => self.run_push(plan, turn),
-            Work::Recovery(RecoveryWork::Digest { to, begin, end }) => self.run_digest(id, *to, begin, end, turn),
+            Work::Recovery(RecoveryWork::Digest { to, range }) => self.run_digest(id, *to, &range.0, &range.1, turn),
             Work::Recovery(RecoveryWork::BackfillList(to)) => self.run_backfill_list(id, *to, turn),
             Work::Recovery(RecoveryWork::Lose(head, keep)) => self.run_lose(id, head, *keep, turn),
             Work::Recovery(RecoveryWork::Have { to, heads }) => self.run_have(id, *to, heads, turn),

@@ -193,7 +193,7 @@ impl Pg {
         let Some(run) = &mut self.scrub.interval.run else { return unreached("a question ends no scrub") };
         run.own_open = true;
         let n = run.n;
-        self.start_work(Work::Scrub(ScrubWork::List { to, n, begin, end }), None, turn);
+        self.start_work(Work::Scrub(ScrubWork::List { to, n, range: Box::new((begin, end)) }), None, turn);
     }
 
     pub(super) fn listed(&mut self, now: Now) {

@@ -134,7 +134,7 @@ impl Pg {
         let n = self.scrub.interval.serving.n;
         let work = match ask {
             Ask::Reserve => return,
-            Ask::List { begin, end } => Work::Scrub(ScrubWork::List { to, n, begin, end }),
+            Ask::List { begin, end } => Work::Scrub(ScrubWork::List { to, n, range: Box::new((begin, end)) }),
             Ask::Scan { heads, deep } => Work::Scrub(ScrubWork::Scan(Box::new(ScanJob::new(to, n, heads, deep)))),
             Ask::Lack(what) => Work::Scrub(ScrubWork::Lack { to, n, what }),
         };
@@ -146,7 +146,8 @@ impl Pg {
         let id = plan.id;
         match &plan.work {
             Work::Scrub(ScrubWork::Hold) => self.run_scrub_hold(id),
-            Work::Scrub(ScrubWork::List { to, n, begin, end }) => {
+            Work::Scrub(ScrubWork::List { to, n, range }) => {
+                let (begin, end) = &**range;
                 self.run_scrub_list(id, *to, *n, begin, end, turn.store)
             }
             Work::Scrub(ScrubWork::Scan(_)) => self.run_scrub_scan(plan, turn.store),
