@@ -37,7 +37,7 @@ pub(super) fn normalize(op: &mut OsdOp) {
 }
 
 /// Checks a range against the largest object, as Ceph does.
-pub(super) fn check_range(off: u64, len: u64) -> Step<()> {
+pub(crate) fn check_range(off: u64, len: u64) -> Step<()> {
     if off >= OBJECT_SIZE_MAX || len > OBJECT_SIZE_MAX || off + len > OBJECT_SIZE_MAX {
         return Err(EFBIG.into());
     }

@@ -45,13 +45,13 @@ mod watch;
 pub use access::{ClassCall, OpAccess, op_access};
 pub use copy::copy_source;
 pub(crate) use copy::{CopyDone, CopyRequest, CopyState};
-pub(crate) use data::{plain_range, truncation};
+pub(crate) use data::{check_range, plain_range, truncation};
 pub(crate) use finish::{Finished, finish};
 pub(crate) use list::{pg_range, split_bits};
 pub(crate) use progress::Progress;
 pub use snap::index_key;
 pub(crate) use snap::{index_clone, load_clone_info, load_context, trim_clone};
-pub(crate) use view::{Step, Stop, View};
+pub(crate) use view::{Step, Stop, View, takes_payload};
 pub(crate) use watch::{NotifyAck, WatchConnect, WatchDisconnect, WatchEffects};
 
 use crate::limits::OUTPUT_MAX;

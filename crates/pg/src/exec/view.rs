@@ -84,6 +84,12 @@ impl Sums {
     }
 }
 
+/// True if a vector may write `bytes` of object data alone.
+#[must_use]
+pub(crate) fn takes_payload(bytes: usize) -> bool {
+    Sums { payload: bytes, ..Sums::default() }.is_legal()
+}
+
 /// The changes collected at some point.
 #[derive(Clone, Copy)]
 pub(super) struct Mark {

@@ -62,6 +62,19 @@ impl Pg {
         if !may_write && let Some(v) = self.run_plain_read(id, req, head, &before, turn) {
             return v;
         }
+        if may_write
+            && kind == Kind::Write
+            && let Some(r) = self.run_plain_write(id, req, reqid, head, &before, turn)
+        {
+            return match r {
+                Ok(a) => {
+                    req.msg.ops.iter_mut().for_each(|op| op.rval = 0);
+                    self.answer_when_durable(plan, a);
+                    Verdict::Submitted
+                }
+                Err(stop) => stop.into(),
+            };
+        }
         let kept = (long, progress);
         match self.run_vector(id, req, head, may_write, kind, &before, copied.as_deref(), kept, turn) {
             Ok(Ran::Finished(v)) => v,
