@@ -534,7 +534,7 @@ mod tests {
                 f.stable(stable);
                 table.retain(|_, n| *n > stable);
                 (0..30).for_each(|h| assert_eq!(peers.is_unstable(&head(h)), table.contains_key(&h), "seed {seed}"));
-                assert!(table.len() > 0 || peers.follower.as_ref().unwrap().unstable.is_empty());
+                assert!(!table.is_empty() || peers.follower.as_ref().unwrap().unstable.is_empty());
             }
         }
     }
