@@ -1,5 +1,7 @@
 //! The PG log: one record per write, stored in the write's own transaction, and the index of reqids built from it.
 //!
+//! - `newest`: the newest operation of each client, so that only older ones are looked up
+//!
 //! Invariants:
 //!  1. Versions increase; the newest equals `info.last_update` once durable.
 //!  2. While a record is kept, the reply to its write can be repeated from it.

@@ -138,7 +138,7 @@ fn events(c: &mut Cluster, osd: usize) -> Vec<Effect> {
 }
 
 #[test]
-fn what_is_owed_ends_with_the_interval() {
+fn owed_acknowledgements_end_with_the_interval() {
     let mut c = stalled();
     writes(&mut c, 3);
     c.osds[1].disk.sync(2);

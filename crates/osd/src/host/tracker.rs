@@ -16,7 +16,7 @@ use wire::msg::{Described, MOsdOp, msg_flags};
 
 use wire::{Message, MsgHeader, WireMessage as _};
 
-/// What is kept of an operation until it is answered: its message as received, decoded only if someone looks.
+/// Message of an unanswered operation, as received: it is decoded only if someone looks.
 #[derive(Debug)]
 pub(crate) struct Received {
     tid: u64,

@@ -1,6 +1,8 @@
 //! The newest operation of each client in a log, so that only older ones are looked up: see [`PgLog::find`].
 //!
-//! Invariant: no record of the log has a tid above its client's bound. Tests: below.
+//! Invariant: no record of the log has a tid above its client's bound.
+//!
+//! Tests: below.
 //!
 //! [`PgLog::find`]: super::PgLog::find
 

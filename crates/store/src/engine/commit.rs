@@ -1,9 +1,12 @@
-//! Group commit: one frame with its data and one flush per turn, acknowledged in order.
+//! Group commit: records of transactions in the open frame, which is sent with its data and one flush per turn, and
+//! acknowledged in order.
 
+use super::perform::Applied;
 use super::prepare::RING_SLACK;
 use super::{Role, Store};
-use crate::api::Event;
+use crate::api::{Event, Tag};
 use crate::layout::{BLOCK, BLOCK_LEN};
+use crate::meta::map::VERSION_MASK;
 use crate::space::Runs;
 use base::device::IoKind;
 use base::errno;
@@ -98,5 +101,49 @@ impl Store {
     pub(super) fn commit_part_done(&mut self, seq: u64) {
         let events = &mut self.events;
         self.log.part_done(seq, |t| events.push_back(Event::Durable(t, Ok(()))));
+    }
+
+    /// Begins the record of a transaction. Returns its place in the open frame, and the version of the blocks that it
+    /// writes.
+    pub(super) fn begin_record(&mut self) -> (usize, u32) {
+        (self.log.begin_record(), (self.log.lsn() as u32) & VERSION_MASK)
+    }
+
+    /// Ends a transaction whose record begins at `at` in the payload of the open frame: checks it against the bytes that it
+    /// was given, and gives back the reserved blocks that are `left`.
+    pub(super) fn end_record(
+        &mut self,
+        tag: Tag,
+        mut payload: Vec<u8>,
+        at: usize,
+        room: usize,
+        left: u64,
+        mut applied: Applied,
+    ) {
+        self.meta.stop_keeping();
+        if let Some(what) = self.meta.take_damage() {
+            applied = applied.and(Err(what));
+        }
+        self.meta.prune();
+        self.meta.end_changes();
+        let len = payload.len() - at;
+        if len > room {
+            applied =
+                applied.and(Err(format!("its record of {len} bytes is longer than the {room} bytes reserved for it")));
+        }
+        if let Some(l) = payload.get_mut(at..at + 4) {
+            l.copy_from_slice(&((len - 4) as u32).to_le_bytes());
+        }
+        self.log.end_record(tag, payload);
+        self.changes += 1;
+        self.space.unreserve(left);
+        // The transactions of one turn may dirty much memory. Other prepared transactions repeat their lookups,
+        // since `changes` has moved.
+        if self.meta.pages().mem() > self.cfg.meta_bytes / 16 * 17 {
+            self.evict();
+        }
+        if let Err(what) = applied {
+            self.fail(format!("transaction could not be applied: {what}"), errno::EIO);
+        }
     }
 }

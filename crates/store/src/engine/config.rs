@@ -112,8 +112,6 @@ pub struct Packing {
 pub struct Counters {
     /// Transactions submitted.
     pub txns: u64,
-    /// Those among them that were prepared and applied at once.
-    pub overwrites: u64,
     /// Frames written.
     pub frames: u64,
     /// Bytes of frames written.

@@ -49,6 +49,8 @@ pub(super) struct Log {
     commits: VecDeque<Commit>,
     /// Data of commits that a failed store has given up.
     left: Vec<Runs>,
+    /// Number of transactions that were prepared and applied at once.
+    overwrites: u64,
     /// Empty lists of a commit that was durable, for their memory.
     spare: (Vec<Tag>, Runs),
     durable_upto: u64,
@@ -83,6 +85,7 @@ impl Log {
             pending_bytes: 0,
             commits: VecDeque::new(),
             left: Vec::new(),
+            overwrites: 0,
             spare: Default::default(),
             newest_frame: 0,
             confirmed: 0,
@@ -101,6 +104,16 @@ impl Log {
     /// Number of the next record.
     pub(super) fn lsn(&self) -> u64 {
         self.lsn
+    }
+
+    /// Counts an overwrite.
+    pub(super) fn count_overwrite(&mut self) {
+        self.overwrites += 1;
+    }
+
+    /// Number of overwrites.
+    pub(super) fn overwrites(&self) -> u64 {
+        self.overwrites
     }
 
     /// True if the open frame has records.

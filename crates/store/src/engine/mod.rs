@@ -11,6 +11,7 @@
 //! | `prepare` | requirements of a transaction before it may be applied: blocks in memory, space, room in the log |
 //! | `sources` | places of bytes that an operation needs, before the transaction |
 //! | `early` | data of large writes, written before their transaction is submitted |
+//! | `overwrite` | the transaction of most writes, prepared and applied at once |
 //! | `perform`, `suspend` | operations become changes, in the open frame and in memory; those that miss a page wait |
 //! | `log`, `commit` | frames in flight and the durable position; group commit, acknowledged in order |
 //!
@@ -186,6 +187,12 @@ impl Store {
     #[must_use]
     pub fn counters(&self) -> Counters {
         Counters { visits: self.meta.visits(), ..self.counters }
+    }
+
+    /// Transactions that were prepared and applied at once, since the store was opened.
+    #[must_use]
+    pub fn overwrites(&self) -> u64 {
+        self.log.overwrites()
     }
 
     /// Pieces of data that were to be compressed, as counted since the store was opened.

@@ -21,7 +21,7 @@ use crate::meta::change::What;
 use crate::txn::{Op, RECORD_BYTES, Transaction};
 use base::Eversion;
 
-/// What an overwrite takes.
+/// Object and room of a planned overwrite.
 pub(super) struct Overwrite {
     /// Slot of the object.
     id: u32,
@@ -99,7 +99,7 @@ impl Store {
     /// Applies what was planned just before.
     pub(super) fn overwrite(&mut self, tag: Tag, txn: Transaction, plan: &Overwrite) {
         self.counters.txns += 1;
-        self.counters.overwrites += 1;
+        self.log.count_overwrite();
         self.room.hold(plan.keep);
         let (at, version) = self.begin_record();
         let mut payload = self.log.take_payload();

@@ -10,7 +10,7 @@ use crate::compress::Compression;
 use crate::key::{Cid, Oid};
 use crate::layout::{BLOCK, BLOCK_LEN};
 use crate::meta::change::{Change, Encoder, Marks, What};
-use crate::meta::map::{BLOCKS_MAX, VERSION_MASK, block_crc, block_crc_from, block_seed};
+use crate::meta::map::{BLOCKS_MAX, block_crc, block_crc_from, block_seed};
 use crate::meta::object::Object;
 use crate::space::Runs;
 use crate::txn::{Op, Transaction};
@@ -172,12 +172,6 @@ impl Store {
         });
     }
 
-    /// Begins the record of a transaction. Returns its place in the open frame, and the version of the blocks that it
-    /// writes.
-    pub(super) fn begin_record(&mut self) -> (usize, u32) {
-        (self.log.begin_record(), (self.log.lsn() as u32) & VERSION_MASK)
-    }
-
     /// Applies the rest of a transaction.
     pub(super) fn go_on(&mut self, mut job: Job) {
         let tag = job.tag;
@@ -217,44 +211,6 @@ impl Store {
         let left = run.left();
         self.end_record(tag, payload, job.at, job.log_bytes, left, applied);
         self.end_tag(tag);
-    }
-
-    /// Ends a transaction whose record begins at `at` in the payload of the open frame: checks it against the bytes that it
-    /// was given, and gives back the reserved blocks that are `left`.
-    pub(super) fn end_record(
-        &mut self,
-        tag: Tag,
-        mut payload: Vec<u8>,
-        at: usize,
-        room: usize,
-        left: u64,
-        mut applied: Applied,
-    ) {
-        self.meta.stop_keeping();
-        if let Some(what) = self.meta.take_damage() {
-            applied = applied.and(Err(what));
-        }
-        self.meta.prune();
-        self.meta.end_changes();
-        let len = payload.len() - at;
-        if len > room {
-            applied =
-                applied.and(Err(format!("its record of {len} bytes is longer than the {room} bytes reserved for it")));
-        }
-        if let Some(l) = payload.get_mut(at..at + 4) {
-            l.copy_from_slice(&((len - 4) as u32).to_le_bytes());
-        }
-        self.log.end_record(tag, payload);
-        self.changes += 1;
-        self.space.unreserve(left);
-        // The transactions of one turn may dirty much memory. Other prepared transactions repeat their lookups,
-        // since `changes` has moved.
-        if self.meta.pages().mem() > self.cfg.meta_bytes / 16 * 17 {
-            self.evict();
-        }
-        if let Err(what) = applied {
-            self.fail(format!("transaction could not be applied: {what}"), errno::EIO);
-        }
     }
 
     fn emit(&mut self, run: &mut Run<'_>, change: Change) -> Applied {

@@ -348,13 +348,7 @@ impl Pg {
                 return Ok(Ran::Finished(Verdict::Submitted));
             }
             // Nothing was changed. A device is too small for frames of the size that the table of sizes has.
-            Err(Stop::Errno(E2BIG)) => {
-                tracing::info!(
-                    pg = %self.env.spg(), object = %head, client = %req.client,
-                    "request refused: its metadata exceeds what a log of the PG's OSDs or a message takes at once"
-                );
-                return Err(EMSGSIZE.into());
-            }
+            Err(Stop::Errno(E2BIG)) => return Err(self.exceeds_a_frame(head, req)),
             r => r?,
         }
         if !effects.is_empty() {
@@ -368,6 +362,15 @@ impl Pg {
         let reply = self.build_reply(req, shown, Some((version, user_version)), true);
         self.reply_when_durable(req, reply, timing);
         Ok(Ran::Finished(Verdict::Submitted))
+    }
+
+    /// Logs that the changes of a request do not fit the log of one of the PG's OSDs. Returns the client's error.
+    fn exceeds_a_frame(&self, head: &HObject, req: &OpRequest) -> Stop {
+        tracing::info!(
+            pg = %self.env.spg(), object = %head, client = %req.client,
+            "request refused: its metadata exceeds what a log of the PG's OSDs or a message takes at once"
+        );
+        EMSGSIZE.into()
     }
 
     /// Takes the request of a successful write out of its plan, to answer it when the most recently submitted
