@@ -171,7 +171,8 @@ fn a_glance_at_a_write_finds_what_decoding_does() {
         let is_write = matches!(b, Body::Write { .. });
         assert_eq!(peek_write(&b.encode().0).is_some(), is_write, "{b:?}");
     }
-    for n in 0..full.len() {
+    // The length of the data, which comes last, is not needed.
+    for n in 0..full.len() - size_of::<u32>() {
         assert_eq!(peek_write(&full[..n]), None, "cut at {n}");
     }
 }
