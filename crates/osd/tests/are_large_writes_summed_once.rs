@@ -147,6 +147,13 @@ impl World {
         for e in std::mem::take(&mut o.out) {
             match e {
                 Effect::Peer { to, msg, .. } => self.carry(n, to, &msg),
+                // The turn ends.
+                Effect::Acknowledge => {
+                    let Some(Effect::Peer { to, msg, .. }) = self.osds[n].pg.as_mut().unwrap().acknowledge() else {
+                        continue;
+                    };
+                    self.carry(n, to, &msg);
+                }
                 Effect::Reply(_, r) => self.replies.push(*r),
                 _ => {}
             }
