@@ -84,8 +84,15 @@ fn stores() -> [(Uuid, Maps); 2] {
 }
 
 fn store(name: &str) -> Maps {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors/osdmap");
-    let path = dir.join(format!("pacific-{name}.incs.gz"));
+    incs_of(&format!("pacific-{name}"))
+}
+
+fn vectors() -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors")
+}
+
+fn incs_of(name: &str) -> Maps {
+    let path = vectors().join(format!("osdmap/{name}.incs.gz"));
     let mut all = Vec::new();
     flate2::read::GzDecoder::new(std::fs::File::open(path).unwrap()).read_to_end(&mut all).unwrap();
     let mut maps = Maps::default();
@@ -212,4 +219,39 @@ fn our_edits_reproduce_the_crush_changes_of_real_monitors() {
         }
     }
     assert!(fresh >= 3 && edits >= 3, "{fresh} fresh maps, {edits} edits");
+}
+
+/// The commands on chosen primaries, as a monitor of 20.2.4 wrote them: set, set again, taken back, all taken back.
+#[test]
+fn chosen_primaries_are_those_of_a_real_monitor() {
+    let map_of = |name: &str| {
+        let blob = std::fs::read(vectors().join(format!("osdmap/{name}.osdmap"))).unwrap();
+        OsdMap::decode_blob(&blob.into()).unwrap()
+    };
+    let mut at = map_of("tentacle-primaries-first");
+    let last = map_of("tentacle-primaries");
+    let (mut set, mut removed) = (0, 0);
+    for (epoch, blob) in &incs_of("tentacle-primaries").incs {
+        let inc = Incremental::decode_blob(blob).unwrap();
+        // Tentacle writes pools in a form of its own.
+        if inc.new_pools.is_empty() {
+            assert_eq!(&inc.encode_blob(Features(inc.encode_features), inc.full_crc), blob, "incremental {epoch}");
+        }
+        at = at.apply(&inc).unwrap();
+        set += inc.new_pg_upmap_primary.len();
+        removed += inc.old_pg_upmap_primary.len();
+        if at.epoch == last.epoch {
+            assert_eq!(at, last);
+            assert_eq!(at.pg_upmap_primaries.len(), 3);
+            let text = std::fs::read_to_string(vectors().join("mapping/tentacle-primaries.pgs.txt")).unwrap();
+            for pg in at.pools.keys().flat_map(|p| at.pgs_of(*p)) {
+                let (up, first) = at.pg_to_up(pg);
+                let up: Vec<String> = up.iter().map(|o| o.0.to_string()).collect();
+                let want = format!("up ([{}], p{}) ", up.join(","), first.0);
+                let line = text.lines().find(|l| l.split_whitespace().next() == Some(&pg.to_string())).unwrap();
+                assert!(line.contains(&want), "{line}: {want}");
+            }
+        }
+    }
+    assert!(at.pg_upmap_primaries.is_empty() && set >= 7 && removed >= 5, "{set} {removed}");
 }

@@ -126,7 +126,7 @@ fn incremental(m: &OsdMap, r: &mut Rng) -> Incremental {
     }
     for _ in 0..r.below(4) {
         let o = osd(r);
-        match r.below(24) {
+        match r.below(26) {
             0 | 1 => {
                 i.new_up_client.insert(o, addrs(r));
                 i.new_hb_back_up.insert(o, addrs(r));
@@ -143,6 +143,8 @@ fn incremental(m: &OsdMap, r: &mut Rng) -> Incremental {
             8 => drop(i.new_pg_upmap_items.insert(pg(r), vec![(osd(r), osd(r)), (osd(r), osd(r))])),
             9 => drop(i.old_pg_upmap.insert(pg(r))),
             10 => drop(i.old_pg_upmap_items.insert(pg(r))),
+            24 => drop(i.new_pg_upmap_primary.insert(pg(r), osd(r))),
+            25 => drop(i.old_pg_upmap_primary.insert(pg(r))),
             11 => drop(i.new_blocklist.insert(AddrKey(addr(r)), Utime { sec: 5, nsec: 6 })),
             12 => i.old_blocklist.extend(m.blocklist.keys().next().copied()),
             21 => drop(i.new_range_blocklist.insert(AddrKey(range(r)), Utime { sec: 7, nsec: 8 })),
@@ -193,15 +195,17 @@ fn chains_of_incrementals_survive_the_wire() {
             let at_place = format!("seed {seed} step {step}");
             let inc = incremental(&at, &mut r);
             let next = at.apply(&inc).unwrap_or_else(|e| panic!("{at_place}: {e}"));
-            let (full, crc) = next.encode_blob(CANONICAL);
-            let sent = inc.encode_blob(CANONICAL, crc);
+            let form = next.canonical_features(&inc);
+            let (full, crc) = next.encode_blob(form);
+            let sent = inc.encode_blob(form, crc);
 
             let got = Incremental::decode_blob(&sent).unwrap_or_else(|e| panic!("{at_place}: {e}"));
-            assert_eq!(got.encode_blob(CANONICAL, got.full_crc), sent, "{at_place}");
+            assert_eq!(got.encode_blob(form, got.full_crc), sent, "{at_place}");
             let (far_next, far_full) = far.apply_checked(&got).unwrap_or_else(|e| panic!("{at_place}: {e}"));
             assert_eq!(far_full, full, "{at_place}");
+            assert_eq!(far_next.pg_upmap_primaries, next.pg_upmap_primaries, "{at_place}");
             let again = OsdMap::decode_blob(&full).unwrap_or_else(|e| panic!("{at_place}: {e}"));
-            assert_eq!(again.encode_blob(CANONICAL).0, full, "{at_place}");
+            assert_eq!(again.encode_blob(form).0, full, "{at_place}");
             for pool in next.pools.keys() {
                 for pg in next.pgs_of(*pool) {
                     let here = next.pg_to_up_acting(pg);

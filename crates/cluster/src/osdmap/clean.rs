@@ -88,6 +88,19 @@ impl std::fmt::Display for VoidUpmap {
     }
 }
 
+/// Reason for which a monitor removes the chosen primary of a PG.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VoidPrimary {
+    /// The PG does not exist, or is about to be merged.
+    PgEnds,
+    /// The pool is erasure-coded, where each OSD has its own shard.
+    Coded,
+    /// The OSD is out, or not in the set that CRUSH and the PG's upmaps choose.
+    NotInSet,
+    /// The OSD is first in that set anyway.
+    FirstAnyway,
+}
+
 impl OsdMap {
     /// The up set and its primary, without temps.
     #[must_use]
@@ -150,12 +163,33 @@ impl OsdMap {
                 _ => {}
             }
         }
-        let chosen = self.pg_upmap_primaries.contains_key(&pg) && !inc.old_pg_upmap_primary.contains(&pg);
-        if chosen && self.is_gone(pg) {
+        let other = inc.new_pg_upmap_primary.contains_key(&pg) || inc.old_pg_upmap_primary.contains(&pg);
+        let void = |why| why == VoidPrimary::PgEnds || !changes;
+        if !other && self.void_primary(pg).is_some_and(void) {
             inc.old_pg_upmap_primary.insert(pg);
             gone.push("pg_upmap_primary");
         }
         gone
+    }
+
+    /// The reason for which a monitor removes the chosen primary of a PG, `None` if it keeps it or there is none. An OSD
+    /// that is down leads again when it comes up.
+    #[must_use]
+    pub fn void_primary(&self, pg: PgId) -> Option<VoidPrimary> {
+        let osd = self.pg_upmap_primaries.get(&pg)?;
+        let Some(pool) = self.pool(pg.pool).filter(|p| pg.seed < p.pg_num.min(p.pg_num_pending)) else {
+            return Some(VoidPrimary::PgEnds);
+        };
+        if pool.is_erasure() {
+            return Some(VoidPrimary::Coded);
+        }
+        let without = self.pg_to_raw_upmap_unled(pg);
+        match without.iter().position(|o| o == osd) {
+            None => Some(VoidPrimary::NotInSet),
+            Some(0) => Some(VoidPrimary::FirstAnyway),
+            Some(_) if self.weight(*osd) == 0 => Some(VoidPrimary::NotInSet),
+            Some(_) => None,
+        }
     }
 
     fn is_gone(&self, pg: PgId) -> bool {

@@ -2,8 +2,10 @@
 //!
 //! The features of the reader select the versions: client section 9 and OSD section 9 for userspace (Nautilus
 //! and later), 7 and 6 for Mimic, 6 and 5 for Luminous (kernel clients). Stretch mode raises the OSD section to 10,
-//! ranges of blocklisted addresses to 11; clients read only the client section. The canonical form, whose checksum
-//! is in incrementals, is the one encoded with [`CANONICAL`].
+//! ranges of blocklisted addresses to 11; clients read only the client section. Primaries that are chosen by upmap
+//! (Reef) raise the client section to 10, for all readers alike, and so does [`CANONICAL_REEF`] itself: not the bit of
+//! Reef in a reader's mask, which Pacific's has. The canonical form, whose checksum is in incrementals, is the one
+//! encoded with [`CANONICAL`], or with [`CANONICAL_REEF`] from the first to the last chosen primary.
 
 use super::{
     AddrKey, Incremental, MAX_OSD_LIMIT, OsdInfo, OsdMap, OsdXinfo, StretchMode, incremental::RELEASE_UNCHANGED,
@@ -21,6 +23,14 @@ use wire::codec::{Decode, DecodeError, Encode, Reader, Result, Writer};
 
 /// The features that affect the form of a map, as in every Pacific cluster.
 pub const CANONICAL: Features = Features(0x0f00_0880_1021_2a04);
+/// The features that affect the form of a map with chosen primaries. A `ceph-osd` asserts that a map which it encodes
+/// without the bit of Reef has none.
+pub const CANONICAL_REEF: Features = Features(CANONICAL.0 | 1 << 31);
+
+/// True if the map is to have the form of Reef's maps, whatever is in it.
+fn is_reef_form(f: Features) -> bool {
+    f == CANONICAL_REEF
+}
 
 /// Versions of the envelope.
 const OUTER_V: u8 = 8;
@@ -183,9 +193,10 @@ struct Sections {
     osd: u8,
 }
 
-fn map_sections(f: Features) -> Sections {
+/// Versions of a map's sections. `chosen`: it has primaries that are chosen by upmap.
+fn map_sections(f: Features, chosen: bool) -> Sections {
     if f.nautilus() {
-        Sections { client: 9, osd: 9 }
+        Sections { client: if chosen || is_reef_form(f) { 10 } else { 9 }, osd: 9 }
     } else if f.mimic() {
         Sections { client: 7, osd: 6 }
     } else {
@@ -193,9 +204,10 @@ fn map_sections(f: Features) -> Sections {
     }
 }
 
-fn inc_sections(f: Features) -> Sections {
+/// Versions of an incremental's sections. `chosen`: it changes primaries that are chosen by upmap.
+fn inc_sections(f: Features, chosen: bool) -> Sections {
     if f.nautilus() {
-        Sections { client: 8, osd: 9 }
+        Sections { client: if chosen || is_reef_form(f) { 9 } else { 8 }, osd: 9 }
     } else if f.mimic() {
         Sections { client: 6, osd: 6 }
     } else {
@@ -236,7 +248,7 @@ impl OsdMap {
     pub fn encode_blob(&self, features: Features) -> (Bytes, u32) {
         // About the size of one OSD, so that large maps do not regrow the buffer a dozen times.
         let mut w = Writer::with_capacity(features, 4096 + self.max_osd.max(0) as usize * 400);
-        let s = map_sections(features);
+        let s = map_sections(features, !self.pg_upmap_primaries.is_empty());
         let mut crc = 0;
         w.u8(OUTER_V);
         w.u8(OUTER_COMPAT);
@@ -288,6 +300,9 @@ impl OsdMap {
         if v >= 9 {
             w.put(&self.last_up_change);
             w.put(&self.last_in_change);
+        }
+        if v >= 10 {
+            put_cow_map(w, &self.pg_upmap_primaries);
         }
     }
 
@@ -456,7 +471,7 @@ impl Incremental {
     #[must_use]
     pub fn encode_blob(&self, features: Features, full_crc: u32) -> Bytes {
         let mut w = Writer::with_capacity(features, 1024 + self.fullmap.len() + self.crush.len());
-        let s = inc_sections(features);
+        let s = inc_sections(features, self.changes_primaries());
         w.u8(OUTER_V);
         w.u8(OUTER_COMPAT);
         w.sized(|w| {
@@ -508,6 +523,10 @@ impl Incremental {
         if v >= 8 {
             w.put(&self.new_last_up_change);
             w.put(&self.new_last_in_change);
+        }
+        if v >= 9 {
+            w.put(&self.new_pg_upmap_primary);
+            w.put(&self.old_pg_upmap_primary);
         }
     }
 

@@ -131,6 +131,12 @@ impl Incremental {
         Self { fsid, epoch, modified, ..Self::default() }
     }
 
+    /// True if the change chooses primaries by upmap, or ends such choices.
+    #[must_use]
+    pub fn changes_primaries(&self) -> bool {
+        !self.new_pg_upmap_primary.is_empty() || !self.old_pg_upmap_primary.is_empty()
+    }
+
     /// The release that the change requires of OSDs; `None` if it leaves that as it is.
     #[must_use]
     pub fn changed_osd_release(&self) -> Option<u8> {

@@ -22,8 +22,8 @@ mod incremental;
 pub mod interval;
 mod place;
 
-pub use clean::{RuleOsds, VoidUpmap};
-pub use encode::CANONICAL;
+pub use clean::{RuleOsds, VoidPrimary, VoidUpmap};
+pub use encode::{CANONICAL, CANONICAL_REEF};
 pub use flags::{map_flag, osd_state};
 pub use incremental::Incremental;
 pub use place::{OsdSet, PlaceScratch, UpActing};
@@ -293,6 +293,13 @@ fn slot(osd: OsdId) -> usize {
 }
 
 impl OsdMap {
+    /// The features in whose form this map is canonical, if `inc` led to it.
+    #[must_use]
+    pub fn canonical_features(&self, inc: &Incremental) -> wire::Features {
+        let reef = !self.pg_upmap_primaries.is_empty() || inc.changes_primaries();
+        if reef { CANONICAL_REEF } else { CANONICAL }
+    }
+
     /// State bits of an OSD; 0 outside the map.
     #[must_use]
     pub fn state(&self, osd: OsdId) -> u32 {

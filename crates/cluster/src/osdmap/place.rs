@@ -181,11 +181,26 @@ impl OsdMap {
         }
     }
 
+    /// CRUSH's choice after upmaps, as it is without a chosen primary.
+    #[must_use]
+    pub fn pg_to_raw_upmap_unled(&self, pg: PgId) -> OsdSet {
+        let (mut set, _) = self.pg_to_raw(pg);
+        self.apply_sets(pg, &mut set);
+        set
+    }
+
     fn apply_upmap(&self, pg: PgId, set: &mut OsdSet) {
+        if self.apply_sets(pg, set) {
+            self.apply_chosen_primary(pg, set);
+        }
+    }
+
+    /// Applies whole sets and replacements. False if they void all of the PG's upmaps.
+    fn apply_sets(&self, pg: PgId, set: &mut OsdSet) -> bool {
         if let Some(to) = self.pg_upmap.get(&pg) {
             // A single target that is out voids all upmaps of the PG, including that of the primary.
             if to.iter().any(|o| self.marked_out(*o)) {
-                return;
+                return false;
             }
             set.clear();
             set.extend_from_slice(to);
@@ -201,6 +216,10 @@ impl OsdMap {
                 }
             }
         }
+        true
+    }
+
+    fn apply_chosen_primary(&self, pg: PgId, set: &mut OsdSet) {
         if let Some(to) = self.pg_upmap_primaries.get(&pg) {
             // The chosen primary must be in the set; it is swapped with the first OSD.
             if *to != OsdId::NONE
