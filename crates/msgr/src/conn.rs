@@ -87,6 +87,8 @@ pub struct Peer {
     pub addrs: AddrVec,
     /// Features that both sides support.
     pub features: Features,
+    /// Features that the peer announced, unverified.
+    pub announced: Features,
 }
 
 impl Peer {
@@ -97,6 +99,7 @@ impl Peer {
             num: 0,
             addrs: AddrVec::default(),
             features: Features::default(),
+            announced: Features::default(),
         }
     }
 }

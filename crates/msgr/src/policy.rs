@@ -107,10 +107,12 @@ impl Policy {
         }
     }
 
-    /// Policy of a client that opens lossy connections.
+    /// Policy of a client that opens lossy connections. It announces that it uses chosen primaries; Belemnite's servers
+    /// keep to the encodings of [`Features::PACIFIC`] with it.
     #[must_use]
     pub fn lossy_client(modes: Vec<ConMode>) -> Self {
-        Self { server: false, ..Self::lossy_server(modes) }
+        let supported = Features(Features::PACIFIC.0 | Features::CLIENT_RELEASES.0);
+        Self { server: false, supported, ..Self::lossy_server(modes) }
     }
 
     /// Policy for lossless sessions between peers, each of which may connect.
@@ -147,6 +149,19 @@ impl Policies {
     pub fn with(mut self, kind: EntityKind, p: Policy) -> Self {
         self.per_kind.retain(|(k, _)| *k != kind);
         self.per_kind.push((kind, p));
+        self
+    }
+
+    /// Requires features of clients, in addition to those that every peer has. Metadata servers and separate managers are
+    /// clients, too. Earlier such requirements end.
+    #[must_use]
+    pub fn require_of_clients(mut self, extra: Features) -> Self {
+        let required = Features(REQUIRED_DEFAULT.0 | extra.0);
+        for kind in [EntityKind::CLIENT, EntityKind::MDS, EntityKind::MGR] {
+            let p = Policy { required, ..self.get(kind).clone() };
+            self = self.with(kind, p);
+        }
+        self.default.required = required;
         self
     }
 

@@ -541,6 +541,13 @@ impl Endpoint {
         *config.policies.borrow_mut() = changed;
     }
 
+    /// Sets the features that are required of clients that connect later, beyond those of every peer.
+    pub fn require_of_clients(&self, extra: wire::Features) {
+        let policies = &self.inner.config.policies;
+        let changed = policies.borrow().clone().require_of_clients(extra);
+        *policies.borrow_mut() = changed;
+    }
+
     /// With `true` (the default), messages count as consumed when the handler returns, for handlers that queue
     /// nothing. With `false`, the host calls [`Net::consumed`].
     pub fn set_auto_consume(&self, auto: bool) {

@@ -52,6 +52,8 @@ pub struct PeerInfo {
     pub addrs: AddrVec,
     /// Features that both ends have; they select the encodings to send.
     pub features: Features,
+    /// Features that the peer announced: an unproven claim.
+    pub announced: Features,
     /// Checksums only (crc) or encryption (secure).
     pub mode: ConMode,
     /// True if the session is lossy, so that it ends with its socket.

@@ -325,6 +325,7 @@ impl Connection {
         }
         self.peer.addrs = i.addrs;
         self.peer.num = i.num;
+        self.peer.announced = i.supported;
         self.peer.features = self.policy.supported & i.supported;
         self.session.begins_at(i.global_seq, i.cookie);
         // The server decides whether the session is lossy.
@@ -346,6 +347,7 @@ impl Connection {
         }
         self.peer.num = i.num;
         self.peer.addrs = self.fill_blank(i.addrs);
+        self.peer.announced = i.supported;
         let lack = self.policy.required.0 & !i.supported.0;
         if lack != 0 {
             self.tx.control(Tag::IdentMissingFeatures, |w| w.u64(lack))?;

@@ -413,12 +413,13 @@ impl Connection {
             self.state = State::Closing;
             return Ok(None);
         }
-        if REQUIRED & !c.features.0 != 0 {
+        if self.required() & !c.features.0 != 0 {
             self.answer(c, Tag::Features, &[]);
             self.state = State::Closing;
             return Ok(None);
         }
         self.peer.claimed = claimed;
+        self.peer.announced = c.features;
         self.peer.features = self.policy.supported & c.features;
         if host.service() == EntityKind::MON {
             return self.accept(c, &[]);
@@ -464,12 +465,17 @@ impl Connection {
         Ok(step)
     }
 
+    /// Features without which the client is refused. The newer address encoding is no matter of this protocol.
+    fn required(&self) -> u64 {
+        REQUIRED | self.policy.required.0 & !crate::policy::REQUIRED_DEFAULT.0
+    }
+
     fn answer(&mut self, c: &Connect, tag: Tag, authorizer: &[u8]) {
         let accepted = matches!(tag, Tag::Seq | Tag::Ready);
         let ours = self.policy.supported.0;
         let reply = Reply {
             tag,
-            features: Features(if accepted { ours } else { ours & c.features.0 | REQUIRED }),
+            features: Features(if accepted { ours } else { ours & c.features.0 | self.required() }),
             global_seq: if accepted { self.cfg.next_global_seq(0) as u32 } else { 0 },
             connect_seq: if accepted { c.connect_seq.wrapping_add(1) } else { 0 },
             protocol: format::protocol_of(self.cfg.kind),

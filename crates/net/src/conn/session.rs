@@ -125,6 +125,7 @@ impl Conn {
                 entity: p.principal.entity(p.num),
                 addrs: p.addrs.clone(),
                 features: p.features,
+                announced: p.announced,
                 mode: m.mode(),
                 lossy: m.is_lossy(),
             })

@@ -11,7 +11,7 @@ use base::{Epoch, ShardId, SpgId, Summed};
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// Parts of the protocol between PGs that an OSD understands beyond version 4.
+/// Parts of the protocol between PGs that an OSD understands beyond version 4, and of the maps that it passes on.
 ///
 /// An OSD announces it with its boot, as bits of its feature mask that Ceph's daemons do not use; the OSD map carries
 /// the mask. A sender uses only what the receiver announces, and a receiver understands all that it announces. So OSDs
@@ -29,8 +29,10 @@ impl PeerFeatures {
     pub const PAGES: Self = Self(1 << 54);
     /// A primary says that an interval has started only when no lease of an older one lasts.
     pub const STARTS: Self = Self(1 << 53);
+    /// The OSD keeps primaries that are chosen by upmap in the maps that it passes on.
+    pub const PRIMARIES: Self = Self(1 << 52);
     /// All that this build understands.
-    pub const OURS: Self = Self(Self::PARTS.0 | Self::PAGES.0 | Self::STARTS.0);
+    pub const OURS: Self = Self(Self::PARTS.0 | Self::PAGES.0 | Self::STARTS.0 | Self::PRIMARIES.0);
     /// The bits of a feature mask that are reserved for this.
     const MASK: u64 = 0x1f << 51;
 
