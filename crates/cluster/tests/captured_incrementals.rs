@@ -241,7 +241,10 @@ fn chosen_primaries_are_those_of_a_real_monitor() {
         set += inc.new_pg_upmap_primary.len();
         removed += inc.old_pg_upmap_primary.len();
         if at.epoch == last.epoch {
-            assert_eq!(at, last);
+            // The whole map was asked for by a client that has no MSR rules.
+            let mut seen = at.clone();
+            std::sync::Arc::make_mut(&mut seen.crush).tunables.msr = None;
+            assert_eq!(seen, last);
             assert_eq!(at.pg_upmap_primaries.len(), 3);
             let text = std::fs::read_to_string(vectors().join("mapping/tentacle-primaries.pgs.txt")).unwrap();
             for pg in at.pools.keys().flat_map(|p| at.pgs_of(*p)) {

@@ -44,6 +44,21 @@ fn reef_maps_reencode_byte_for_byte() {
     assert!(chosen > 0);
 }
 
+/// A whole map that a monitor encodes for a reader is the one that OSDs make of incrementals, byte for byte: the masks
+/// of Pacific and of Ceph's newest releases have Reef's bit.
+#[test]
+fn the_bit_of_reef_in_a_readers_mask_does_not_change_the_form() {
+    for (rel, kind) in RELEASES.into_iter().flat_map(|r| KINDS.map(|k| (r, k))) {
+        let (_, mut m) = load(rel, kind);
+        for newest in [Features::PACIFIC, Features(u64::MAX)] {
+            let form = if m.pg_upmap_primaries.is_empty() { CANONICAL } else { CANONICAL_REEF };
+            assert_eq!(m.encode_blob(newest), m.encode_blob(form), "{rel}-{kind}");
+        }
+        m.pg_upmap_primaries = Default::default();
+        assert_eq!(m.encode_blob(Features::PACIFIC), m.encode_blob(CANONICAL), "{rel}-{kind}");
+    }
+}
+
 #[test]
 fn newer_maps_keep_what_the_older_form_holds() {
     for rel in ["reef", "tentacle"] {

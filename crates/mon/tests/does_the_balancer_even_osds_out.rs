@@ -185,7 +185,7 @@ fn an_operator_makes_judges_and_carries_out_a_plan() {
             cmd["option"] = o.into();
         }
         let out = f.c.ok(f.admin, &cmd);
-        assert!(out.ends_with("(lower is better)\n"), "{out}");
+        assert!(out.contains("(lower is better)\nread_balance_scores (lower is better) {'"), "{out}");
         out.split("score ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap()
     };
     let (now, planned, pool) = (score(&mut f, None), score(&mut f, Some("a")), score(&mut f, Some("p")));
@@ -231,9 +231,11 @@ fn a_plan_leaves_alone_what_has_changed_since() {
 fn modes_that_are_not_served_are_refused() {
     let mut f = Field::new();
     let mode = |m: &str| json!({ "prefix": "balancer mode", "mode": m });
-    for m in ["crush-compat", "read", "upmap-read"] {
-        let (rc, rs, _) = f.c.command(f.admin, &mode(m), "");
-        assert!(rc == -95 && rs.contains("not supported"), "{rs}");
+    for (m, rc, why) in
+        [("crush-compat", -95, "not supported"), ("read", -1, "< \"reef\""), ("upmap-read", -1, "< \"reef\"")]
+    {
+        let (got, rs, _) = f.c.command(f.admin, &mode(m), "");
+        assert!(got == rc && rs.contains(why), "{m}: {got} {rs}");
     }
     f.c.ok(f.admin, &mode("none"));
     f.c.ticks(61);

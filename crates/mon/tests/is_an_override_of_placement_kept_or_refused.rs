@@ -185,29 +185,6 @@ fn a_named_primary() {
     }
 }
 
-#[test]
-fn another_primary_by_the_command_that_the_refusal_names() {
-    let mut f = Field::new();
-    let (raw, other) = (f.raw(), f.others());
-    let one = |f: &Field, o: OsdId| json!({ "prefix": "osd pg-upmap-primary", "pgid": f.pg.to_string(), "id": o.0 });
-    let cmd = one(&f, other[0]);
-    let (rc, rs, _) = f.c.command(f.admin, &cmd, "");
-    assert!(rc == -22 && rs.contains("is not in the set"), "{rc} {rs}");
-    let cmd = one(&f, raw[2]);
-    let (rc, rs, _) = f.c.command(f.admin, &cmd, "");
-    assert!(rc == -95 && rs.contains("clients before reef"), "{rc} {rs}");
-    let named = rs.split(&format!("pg-upmap {} ", f.pg)).nth(1).and_then(|t| t.split('\'').next()).unwrap();
-    let order: Vec<OsdId> = named.split(' ').map(|o| OsdId(o.parse().unwrap())).collect();
-    assert_eq!(order, [raw[2], raw[0], raw[1]]);
-    f.ok("pg-upmap", &order);
-    f.c.ticks(10);
-    assert_eq!(f.c.map().pg_to_up(f.pg), (order.as_slice().into(), raw[2]));
-    for cmd in ["osd rm-pg-upmap-primary", "osd rm-pg-upmap-primary-all"] {
-        let (rc, rs, _) = f.c.command(f.admin, &json!({ "prefix": cmd, "pgid": f.pg.to_string() }), "");
-        assert!(rc == -95 && rs.contains("rm-pg-upmap"), "{cmd}: {rc} {rs}");
-    }
-}
-
 /// Scripts repeat the pairs that they find in the map beside new ones, and make new ones of them: pgremapper, which takes
 /// 6 -> 0 for stale where 8 -> 6 has brought 6 back, turns both into 8 -> 6 and 0 -> 1, and ends at the first refusal.
 #[test]

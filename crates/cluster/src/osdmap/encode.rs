@@ -3,8 +3,8 @@
 //! The features of the reader select the versions: client section 9 and OSD section 9 for userspace (Nautilus
 //! and later), 7 and 6 for Mimic, 6 and 5 for Luminous (kernel clients). Stretch mode raises the OSD section to 10,
 //! ranges of blocklisted addresses to 11; clients read only the client section. Primaries that are chosen by upmap
-//! (Reef) raise the client section to 10, for all readers alike, and so does [`CANONICAL_REEF`] itself: not the bit of
-//! Reef in a reader's mask, which Pacific's has. The canonical form, whose checksum is in incrementals, is the one
+//! (Reef) raise the client section to 10, for all readers alike, and so does a canonical mask with the bit of Reef: not
+//! that bit in a reader's mask, as Pacific's has it. The canonical form, whose checksum is in incrementals, is the one
 //! encoded with [`CANONICAL`], or with [`CANONICAL_REEF`] from the first to the last chosen primary.
 
 use super::{
@@ -27,9 +27,13 @@ pub const CANONICAL: Features = Features(0x0f00_0880_1021_2a04);
 /// without the bit of Reef has none.
 pub const CANONICAL_REEF: Features = Features(CANONICAL.0 | 1 << 31);
 
-/// True if the map is to have the form of Reef's maps, whatever is in it.
+/// Bit of user ids: each reader announces it, and no canonical mask has it.
+const OF_READERS: u64 = 1;
+
+/// True if these features are a canonical mask since Reef, whose maps have its form whatever is in them. Newer
+/// releases add bits that do not matter here.
 fn is_reef_form(f: Features) -> bool {
-    f == CANONICAL_REEF
+    f.0 & (CANONICAL_REEF.0 | OF_READERS) == CANONICAL_REEF.0
 }
 
 /// Versions of the envelope.

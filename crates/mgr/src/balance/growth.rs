@@ -195,8 +195,9 @@ fn kept(before: &OsdMap, after: &OsdMap, pg: PgId, rules: &mut RuleOsds, facts: 
     {
         return None;
     }
-    let had = before.pg_to_raw_upmap(pg);
-    let chosen = after.pg_to_raw_upmap(pg);
+    // A chosen primary takes effect on the set that is kept.
+    let had = before.pg_to_raw_upmap_unled(pg);
+    let chosen = after.pg_to_raw_upmap_unled(pg);
     if chosen.as_slice() == had.as_slice() {
         return None;
     }

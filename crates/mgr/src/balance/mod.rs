@@ -1,8 +1,9 @@
-//! The balancer: evens out the PGs and bytes of OSDs by upmap items (Ceph's module `balancer`, mode `upmap`).
+//! The balancer: evens out the PGs and bytes of OSDs by upmap items, and reads by chosen primaries (Ceph's module
+//! `balancer`, modes `upmap`, `read` and `upmap-read`).
 //!
 //! [`Gather`] places the PGs some at a time and makes a [`Spread`]: which OSD holds which PG shards of each pool, and
 //! how many it should hold (`target`). `moves` chooses PG shards to move, `items` turns a changed set of OSDs into
-//! upmap items, [`score`] judges a spread, and `growth` keeps PGs where they are when OSDs join. `options` has the
+//! upmap items, `reads` chooses primaries, [`score`] judges a spread, and `growth` keeps PGs where they are when OSDs join. `options` has the
 //! balancer's options and state. All of it is pure; `mon::core::pool::balance` runs it in steps, and
 //! `mon::state::balance` changes the map.
 //!
@@ -19,6 +20,7 @@ mod growth;
 mod items;
 mod moves;
 mod options;
+mod reads;
 #[cfg(test)]
 mod recorded;
 mod score;
@@ -29,7 +31,8 @@ pub(crate) mod tests;
 pub use growth::{Facts as GrowthFacts, Growth, StoredGrowth, joins};
 pub use items::items_between;
 pub use moves::{Limits, Move, Plan};
-pub use options::{Balancer, BalancerChange, BalancerOptions, CREATED, NOTHING, NamedPlan};
+pub use options::{Balancer, BalancerChange, BalancerOptions, CREATED, NOTHING, NOTHING_TO_READ, NamedPlan};
+pub use reads::{Lead, ReadScore};
 pub use score::{Figures, Metric, RootScore, Score, score, shard_share};
 
 use base::{Epoch, OsdId, PgId, PoolId};
@@ -46,6 +49,10 @@ pub struct PoolSpread {
     sets: Vec<OsdSet>,
     /// The PGs of which each OSD has a shard, by seed.
     held: BTreeMap<OsdId, BTreeSet<u32>>,
+    /// The OSD that leads each PG but for temporary sets, by seed.
+    led: Vec<OsdId>,
+    /// True for an erasure-coded pool.
+    coded: bool,
     /// The number of PG shards that each OSD should have.
     target: BTreeMap<OsdId, f64>,
     /// The OSDs of each of the rule's `take` steps.
@@ -61,6 +68,8 @@ impl PoolSpread {
         Self {
             sets: Vec::new(),
             held: BTreeMap::new(),
+            led: Vec::new(),
+            coded: p.is_erasure(),
             target: BTreeMap::new(),
             groups: Vec::new(),
             rule: p.crush_rule,
@@ -92,7 +101,8 @@ impl PoolSpread {
         self.sets.get(seed as usize).map_or(&[], |s| s.as_slice())
     }
 
-    fn put(&mut self, seed: u32, set: OsdSet) {
+    fn put(&mut self, seed: u32, set: OsdSet, lead: OsdId) {
+        self.led.push(lead);
         for o in set.iter().filter(|o| **o != OsdId::NONE) {
             self.held.entry(*o).or_default().insert(seed);
         }
@@ -179,7 +189,14 @@ impl Gather {
             let at = s.sets.len() as u32;
             let end = p.pg_num.min(at.saturating_add(u32::try_from(left).unwrap_or(u32::MAX)));
             for seed in at..end {
-                s.put(seed, map.pg_to_raw_upmap(PgId { pool: id, seed }));
+                let pg = PgId { pool: id, seed };
+                let set = map.pg_to_raw_upmap(pg);
+                // Only affinity makes another OSD than the first one lead.
+                let lead = match &map.primary_affinity {
+                    Some(_) if !s.coded => map.pg_to_up(pg).1,
+                    _ => set.iter().copied().find(|o| map.is_up(*o)).unwrap_or(OsdId::NONE),
+                };
+                s.put(seed, set, lead);
             }
             left = left.saturating_sub((end.saturating_sub(at)).max(1) as usize);
             if end >= p.pg_num {

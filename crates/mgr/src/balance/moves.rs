@@ -5,7 +5,7 @@
 //! pools that still allow it go from the fullest OSDs to others. Of the PGs that could move, those come first that an
 //! item has moved to the OSD before: the map then gets no larger.
 
-use super::{PoolSpread, Spread, items_between};
+use super::{Lead, PoolSpread, Spread, items_between};
 use base::{OsdId, PgId, PoolId};
 use cluster::OsdMap;
 use cluster::osdmap::RuleOsds;
@@ -58,8 +58,10 @@ pub struct Plan {
     pub before: BTreeMap<PgId, Items>,
     /// The upmap items of the PGs that move; empty for none.
     pub items: BTreeMap<PgId, Items>,
-    tries: usize,
-    cut: bool,
+    /// The primaries that change, without a move of data.
+    pub leads: BTreeMap<PgId, Lead>,
+    pub(super) tries: usize,
+    pub(super) cut: bool,
 }
 
 impl Plan {

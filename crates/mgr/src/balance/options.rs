@@ -10,13 +10,15 @@ pub const CREATED: &str = "Optimization plan created successfully";
 /// The result of an optimization that found none.
 pub const NOTHING: &str =
     "Unable to find further optimization, or pool(s) pg_num is decreasing, or distribution is already perfect";
+/// The result of an optimization of reads that found nothing to change.
+pub const NOTHING_TO_READ: &str = "Unable to find further optimization, or distribution is already perfect";
 
 /// The options `mgr/balancer/*`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BalancerOptions {
     /// True if the balancer runs by itself.
     pub active: bool,
-    /// The mode: `upmap`, or `none`.
+    /// The mode: `upmap`, `read`, `upmap-read`, or `none`.
     pub mode: String,
     /// Time between two runs.
     pub sleep: Duration,
@@ -55,6 +57,18 @@ impl BalancerOptions {
         }
     }
 
+    /// True if the mode moves PG shards.
+    #[must_use]
+    pub fn moves_shards(&self) -> bool {
+        matches!(self.mode.as_str(), "upmap" | "upmap-read")
+    }
+
+    /// True if the mode chooses primaries.
+    #[must_use]
+    pub fn chooses_primaries(&self) -> bool {
+        matches!(self.mode.as_str(), "read" | "upmap-read")
+    }
+
     /// True if the balancer may run at this time.
     #[must_use]
     pub fn permits(&self, at: Utime) -> bool {
@@ -76,6 +90,8 @@ pub struct NamedPlan {
     pub epoch: Epoch,
     /// The version of that map's CRUSH map.
     pub crush_version: i32,
+    /// The mode in which it was made.
+    pub mode: String,
     /// The pools given; empty for all.
     pub pools: BTreeSet<PoolId>,
     /// The moves.
@@ -125,7 +141,7 @@ impl Balancer {
             BalancerChange::Wake => (self.next, self.rests) = (now.mono, None),
             BalancerChange::Optimized(r) => {
                 (self.last_started, self.last_duration) = (now.wall, Some(Duration::ZERO));
-                self.even = r.as_ref().is_err_and(|e| e == NOTHING);
+                self.even = r.as_ref().is_err_and(|e| e == NOTHING || e == NOTHING_TO_READ);
                 self.result = match r {
                     Ok((name, plan)) => {
                         self.plans.insert(name, *plan);

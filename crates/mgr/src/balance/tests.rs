@@ -1,4 +1,6 @@
-//! Spreads of made-up clusters, placed by the production mapping.
+//! Spreads of made-up clusters, placed by the production mapping; `reads` has chosen primaries.
+
+mod reads;
 
 use super::*;
 use cluster::crush::{CrushMap, Location, RuleSpec};

@@ -103,6 +103,9 @@ fn with_targets(before: &OsdMap, map: OsdMap) -> Result<OsdMap, MapError> {
                 if map.pg_upmap.contains_key(&pg) {
                     inc.old_pg_upmap.insert(pg);
                 }
+                if map.pg_upmap_primaries.contains_key(&pg) {
+                    inc.old_pg_upmap_primary.insert(pg);
+                }
             }
         }
     }

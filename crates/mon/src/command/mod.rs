@@ -293,6 +293,7 @@ const TABLES: &[&[Cmd]] = &[
     osd::safe::COMMANDS,
     osd::map::COMMANDS,
     osd::upmap::COMMANDS,
+    osd::primary::COMMANDS,
     osd::misc::COMMANDS,
     osd::reweight::COMMANDS,
     rehearse::COMMANDS,

@@ -353,7 +353,7 @@ impl Bridge {
             principal: info.principal.clone(),
             entity: info.entity,
             addrs: info.addrs.clone(),
-            features: info.features,
+            features: info.announced,
             role,
         }
     }

@@ -60,6 +60,11 @@ impl Listening {
         }
     }
 
+    /// Sets the features that are required of clients that connect later.
+    pub(super) fn require_of_clients(&self, extra: wire::Features) {
+        self.endpoint.require_of_clients(extra);
+    }
+
     /// Takes up this monitor's addresses of a monmap, and tries again to listen at one that was not free.
     pub(super) fn follow(&mut self, addrs: &AddrVec) {
         let is_new = self.seen != *addrs;

@@ -465,6 +465,8 @@ impl Serving<'_> {
         let mut peers = None;
         let mut image_tasks = std::pin::pin!(images.clone().run());
         let mut seconds: u64 = 0;
+        // Clients that come before it is told are judged by the core.
+        let mut told_required = wire::Features::default();
         let mut second = tokio::time::interval(Duration::from_secs(1));
         second.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -479,6 +481,11 @@ impl Serving<'_> {
                     seconds += 1;
                     if let Some(m) = self.core.borrow().state().monmap.mons.get(&self.o.name) {
                         listening.follow(&m.public_addrs);
+                    }
+                    let required = crate::state::primaries::client_features(&self.core.borrow().state().osdmap);
+                    if told_required != required {
+                        listening.require_of_clients(required);
+                        told_required = required;
                     }
                     bridge.tick();
                 }

@@ -9,22 +9,24 @@
 //! Tests: `crates/mgr/src/balance/tests.rs` (1, `a_plan_ends_with_its_tries`),
 //! `tests/does_the_balancer_even_osds_out.rs` (2, `a_plan_leaves_alone_what_has_changed_since`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use base::{OsdId, PgId, PoolId, errno};
 use cluster::osdmap::osd_state;
 use cluster::{OsdMap, PgPool, release};
-use mgr::balance::{BalancerOptions, Limits, NOTHING, Plan, Spread, shard_share};
+use mgr::balance::{BalancerOptions, Limits, NOTHING, NOTHING_TO_READ, Plan, ReadScore, Spread, shard_share};
 use wire::types::pg_state;
 
 use super::config::mgr_options;
-use super::{ClusterState, Pending};
+use super::{ClusterState, Pending, primaries};
 
 /// Sets that one plan examines.
 const TRIES: usize = 20_000;
 /// Most PGs that a command places in its turn.
 const PGS_A_COMMAND: u64 = 32_768;
+/// Most PGs that a listing of pools places, because tools ask for it often.
+const PGS_A_LISTING: u64 = 4096;
 
 /// The options in effect.
 pub(crate) fn options(state: &ClusterState) -> BalancerOptions {
@@ -55,17 +57,32 @@ pub(crate) fn may_balance(state: &ClusterState, o: &BalancerOptions) -> Result<(
         again(format!("Some PGs ({:.6}) are inactive; try again later", inactive as f64 / total))
     } else if misplaced >= max {
         again(format!("Too many objects ({misplaced:.6} > {max:.6}) are misplaced; try again later"))
-    } else if o.mode != "upmap" {
+    } else if !o.moves_shards() && !o.chooses_primaries() {
         Err((errno::ENOEXEC, "Please do \"ceph balancer mode\" to choose a valid mode first".into()))
-    } else if map.require_min_compat_client < release::LUMINOUS {
-        Err((errno::EPERM, needs_luminous(map)))
     } else {
-        Ok(())
+        mode_allowed(map, &o.mode).map_err(|text| (errno::EPERM, text))
     }
 }
 
+/// Refuses a mode whose entries of the map some clients or OSDs would not see.
+pub(crate) fn mode_allowed(map: &OsdMap, mode: &str) -> Result<(), String> {
+    let reads = matches!(mode, "read" | "upmap-read");
+    if !reads {
+        let old = mode == "upmap" && map.require_min_compat_client < release::LUMINOUS;
+        return if old { Err(needs_luminous(map)) } else { Ok(()) };
+    }
+    if map.require_min_compat_client < primaries::SINCE {
+        return Err(format!(
+            "min_compat_client \"{}\" < \"reef\", which is required for pg-upmap-primary. Try \"ceph osd \
+             set-require-min-compat-client reef\" before enabling this mode",
+            release::name(map.require_min_compat_client)
+        ));
+    }
+    primaries::osds_allow(map).map_err(|why| format!("{why} before enabling this mode"))
+}
+
 /// The refusal of upmaps where clients may be too old for them.
-pub(crate) fn needs_luminous(map: &OsdMap) -> String {
+fn needs_luminous(map: &OsdMap) -> String {
     format!(
         "min_compat_client \"{}\" < \"luminous\", which is required for pg-upmap. Try \"ceph osd \
          set-require-min-compat-client luminous\" before enabling this mode",
@@ -88,6 +105,17 @@ pub(crate) fn spread_now(state: &ClusterState, map: &OsdMap) -> Result<Spread, N
         return Err((errno::EAGAIN, text));
     }
     Ok(Spread::of(map, |id, p| shard_bytes(state, id, p)))
+}
+
+/// How evenly the PGs of each replicated pool are led, as monitors since Reef show it; nothing in a cluster with too many
+/// PGs for a listing.
+pub(crate) fn read_scores(map: &OsdMap) -> BTreeMap<PoolId, ReadScore> {
+    let n: u64 = map.pools.values().map(|p| u64::from(p.pg_num)).sum();
+    if n > PGS_A_LISTING || map.require_osd_release < primaries::SINCE {
+        return BTreeMap::new();
+    }
+    let spread = Spread::of(map, |_, _| 0.0);
+    map.pools.keys().filter_map(|id| Some((*id, spread.read_score(map, *id)?))).collect()
 }
 
 /// The present map with a plan carried out.
@@ -123,14 +151,21 @@ pub(crate) fn choose(
     let shards: f64 = map.pools.values().map(|p| f64::from(p.pg_num) * f64::from(p.size)).sum();
     let room = ((state.options.target_max_misplaced_ratio - misplaced).max(0.0) * shards) as usize;
     let limits = Limits { deviation: o.deviation, moves: o.moves.min(room).max(1), tries: TRIES };
-    let plan = spread.plan(map, &pools, limits, &|osd| is_closed(state, osd));
-    if !plan.moves.is_empty() {
+    let mut plan = Plan::default();
+    if o.moves_shards() {
+        plan = spread.plan(map, &pools, limits, &|osd| is_closed(state, osd));
+    }
+    // Shards first: a move may take the place of a chosen primary.
+    if o.chooses_primaries() && plan.moves.is_empty() && !plan.is_cut() {
+        plan = spread.plan_reads(map, &pools, o.moves, TRIES);
+    }
+    if !plan.moves.is_empty() || !plan.leads.is_empty() {
         Ok(plan)
     } else if plan.is_cut() {
         let text = format!("No move was found among the {TRIES} sets that one plan examines; try again later");
         Err((errno::EAGAIN, text))
     } else {
-        Err((errno::EALREADY, NOTHING.into()))
+        Err((errno::EALREADY, if o.moves_shards() { NOTHING } else { NOTHING_TO_READ }.into()))
     }
 }
 
@@ -154,7 +189,39 @@ pub(crate) fn carry_out(state: &ClusterState, pending: &mut Pending, plan: &Plan
     for (pg, items) in &now {
         pending.set_upmap_items(state, **pg, (*items).clone());
     }
-    now.len()
+    now.len() + carry_out_leads(state, pending, plan)
+}
+
+/// Puts a plan's chosen primaries into the pending map, except those that have changed or would have no effect.
+fn carry_out_leads(state: &ClusterState, pending: &mut Pending, plan: &Plan) -> usize {
+    let map = pending.map(state);
+    if plan.leads.is_empty() || mode_allowed(&map, "read").is_err() {
+        return 0;
+    }
+    let mut next = (*map).clone();
+    let mut done = 0;
+    for (pg, lead) in &plan.leads {
+        if map.pg_upmap_primaries.get(pg).copied() != lead.before {
+            continue;
+        }
+        let inc = pending.inc_mut(state);
+        match lead.after {
+            Some(o) => {
+                next.pg_upmap_primaries.insert(*pg, o);
+                if next.void_primary(*pg).is_some() {
+                    continue;
+                }
+                inc.old_pg_upmap_primary.remove(pg);
+                inc.new_pg_upmap_primary.insert(*pg, o);
+            }
+            None => {
+                inc.new_pg_upmap_primary.remove(pg);
+                inc.old_pg_upmap_primary.insert(*pg);
+            }
+        }
+        done += 1;
+    }
+    done
 }
 
 fn before<'a>(plan: &'a Plan, pg: &PgId) -> &'a [(OsdId, OsdId)] {
@@ -165,5 +232,5 @@ fn before<'a>(plan: &'a Plan, pg: &PgId) -> &'a [(OsdId, OsdId)] {
 pub(crate) fn may_hold(state: &ClusterState) -> bool {
     let o = options(state);
     let old_clients = state.osdmap.require_min_compat_client < release::LUMINOUS;
-    !state.options.external_mgr && o.active && o.mode == "upmap" && o.hold_growth && !old_clients
+    !state.options.external_mgr && o.active && o.moves_shards() && o.hold_growth && !old_clients
 }

@@ -24,6 +24,7 @@
 //! | `osd` | rules for the states of OSDs |
 //! | `pending` | the one proposal under construction |
 //! | `pg_num` | changes of a pool's number of PGs, one step each |
+//! | `primaries` | primaries that are chosen by upmap: which clients and OSDs a map with them needs |
 //! | `records` | the monitor's records in the state store: keys and values |
 //! | `separate_mgr` | the separate manager's own words: its metadata, and the commands of its modules |
 //! | `session` | sessions as commands see them: the sender of a command, and the list of open sessions |
@@ -54,6 +55,7 @@ pub mod options;
 pub(crate) mod osd;
 mod pending;
 pub(crate) mod pg_num;
+pub mod primaries;
 pub mod records;
 pub mod separate_mgr;
 mod session;

@@ -21,8 +21,10 @@ pub const FORMAT: u32 = 2;
 pub const FORMAT_READ: u32 = 1;
 /// Version of a state that has features ([`key::FEATURES`]): as [`FORMAT`] but for them.
 pub const FORMAT_FEATURES: u32 = 3;
-/// Features of the state that this program knows. Bits are never reused; none is defined yet.
-pub const FEATURES: base::FeatureWords = base::FeatureWords { compat: 0, ro_compat: 0, incompat: 0 };
+/// Feature, incompat: OSD maps may choose primaries, whose form earlier programs cannot write.
+pub const CHOSEN_PRIMARIES: u64 = 1;
+/// Features of the state that this program knows. Bits are never reused.
+pub const FEATURES: base::FeatureWords = base::FeatureWords { compat: 0, ro_compat: 0, incompat: CHOSEN_PRIMARIES };
 
 /// Keys and key prefixes. Every prefix belongs to exactly one family of records.
 pub mod key {

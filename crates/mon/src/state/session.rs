@@ -30,7 +30,7 @@ pub struct SessionInfo {
     pub entity: EntityName,
     /// The addresses that the sender announces.
     pub addrs: AddrVec,
-    /// The features that the sender announced.
+    /// The features of both sides, which select encodings.
     pub features: Features,
     /// The role that the session is connected to.
     pub role: Role,

@@ -308,3 +308,23 @@ fn an_osd_that_comes_back_gets_its_pgs_again() {
     // They have moved.
     assert!(!step(&without, &Acting(at(&without))).is_empty());
 }
+
+#[test]
+fn chosen_primaries_lead_on_when_an_osd_joins() {
+    let map = sixty();
+    let plan = Spread::of(&map, |_, _| 0.0).plan_reads(&map, &all(&map), usize::MAX, usize::MAX);
+    let mut inc = Incremental::new(map.fsid, map.epoch.next(), map.modified);
+    for (pg, lead) in &plan.leads {
+        inc.new_pg_upmap_primary.insert(*pg, lead.after.unwrap());
+    }
+    let before = map.apply(&inc).unwrap();
+    assert!(before.pg_upmap_primaries.len() > 20);
+    let after = whole(&before, &grown(&before, 3, 0x1_0000));
+    assert_eq!(places(&after), places(&before), "no PG moves");
+    let mut replaced = 0;
+    for (pg, o) in before.pg_upmap_primaries.iter() {
+        assert_eq!((after.void_primary(*pg), after.pg_to_up(*pg).1), (None, *o), "{pg}");
+        replaced += after.pg_upmap_items.get(pg).map_or(0, Vec::len);
+    }
+    assert!(replaced > 0);
+}

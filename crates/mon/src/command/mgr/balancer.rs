@@ -26,7 +26,7 @@ pub(in crate::command) const COMMANDS: &[Cmd] = &[
         "rw",
         cf::MGR,
         mode,
-        "set the balancer's mode: upmap, or none",
+        "set the balancer's mode: upmap, read, upmap-read, or none",
     ),
     cmd("balancer on", "mgr", "rw", cf::MGR, |c| switch(c, true), "balance automatically"),
     cmd("balancer off", "mgr", "rw", cf::MGR, |c| switch(c, false), "do not balance automatically"),
@@ -127,24 +127,16 @@ fn set_option(c: &mut Ctx<'_>, name: &str, value: &str) -> Res<CommandOutcome> {
 
 fn mode(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let mode = c.args.str("mode")?;
-    match mode.as_str() {
-        "upmap" if c.map().require_min_compat_client < cluster::release::LUMINOUS => {
-            let text = balance::needs_luminous(&c.map());
-            refuse(errno::EPERM, text)
-        }
-        "upmap" | "none" => set_option(c, "mode", &mode),
-        "crush-compat" => refuse(
+    if mode == "crush-compat" {
+        return refuse(
             errno::EOPNOTSUPP,
             "mode crush-compat is not supported: it changes CRUSH weights for clients older than luminous; use mode upmap",
-        ),
-        _ => refuse(
-            errno::EOPNOTSUPP,
-            format!(
-                "mode {mode} is not supported: clients before reef would use other primaries; use mode upmap, and 'ceph \
-                 osd primary-affinity' for OSDs that read too much"
-            ),
-        ),
+        );
     }
+    if let Err(text) = balance::mode_allowed(&c.map(), &mode) {
+        return refuse(errno::EPERM, text);
+    }
+    set_option(c, "mode", &mode)
 }
 
 fn switch(c: &mut Ctx<'_>, on: bool) -> Res<CommandOutcome> {
@@ -221,6 +213,12 @@ fn eval(c: &mut Ctx<'_>, verbose: bool) -> Res<CommandOutcome> {
         text += " ";
     }
     _ = writeln!(text, "score {:.6} (lower is better)", s.score);
+    let judged = map.pools.keys().filter(|p| pools.is_empty() || pools.contains(p));
+    let reads = judged.filter_map(|p| Some((map.pool_name(*p)?, spread.read_score(&map, *p)?.score)));
+    let reads: Vec<String> = reads.map(|(name, s)| format!("'{name}': {s:?}")).collect();
+    if !reads.is_empty() {
+        _ = writeln!(text, "read_balance_scores (lower is better) {{{}}}", reads.join(", "));
+    }
     plain(text)
 }
 
@@ -264,7 +262,13 @@ fn optimize(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         let mut spread = balance::spread_now(c.state, &c.state.osdmap)?;
         let plan = balance::choose(c.state, &o, &mut spread, &pools)?;
         let map = &c.state.osdmap;
-        Ok(NamedPlan { epoch: map.epoch, crush_version: map.crush_version, pools: pools.clone(), plan })
+        Ok(NamedPlan {
+            epoch: map.epoch,
+            crush_version: map.crush_version,
+            mode: o.mode.clone(),
+            pools: pools.clone(),
+            plan,
+        })
     });
     let (rc, rs, result) = match made {
         Ok(plan) => (0, String::new(), Ok((name, Box::new(plan)))),
@@ -285,7 +289,7 @@ fn show(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let mut lines = vec![
         format!("# starting osdmap epoch {}", p.epoch),
         format!("# starting crush version {}", p.crush_version),
-        "# mode upmap".to_owned(),
+        format!("# mode {}", p.mode),
     ];
     for (pg, items) in &p.plan.items {
         let pairs: Vec<String> = items.iter().map(|(a, b)| format!("{} {}", a.0, b.0)).collect();
@@ -293,6 +297,12 @@ fn show(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             format!("ceph osd rm-pg-upmap-items {pg}")
         } else {
             format!("ceph osd pg-upmap-items {pg} {}", pairs.join(" "))
+        });
+    }
+    for (pg, lead) in &p.plan.leads {
+        lines.push(match lead.after {
+            Some(o) => format!("ceph osd pg-upmap-primary {pg} {}", o.0),
+            None => format!("ceph osd rm-pg-upmap-primary {pg}"),
         });
     }
     plain(lines.join("\n"))
@@ -305,11 +315,17 @@ fn dump(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         obj! { "pgid": pg.to_string(), "mappings": pairs }
     });
     let old = p.plan.items.iter().filter(|(_, i)| i.is_empty()).map(|(pg, _)| J::from(pg.to_string()));
+    let leads = &p.plan.leads;
+    let new_leads = leads.iter().filter_map(|(pg, l)| Some((pg, l.after?)));
+    let new_leads = new_leads.map(|(pg, o)| obj! { "pgid": pg.to_string(), "primary_osd": o.0 });
+    let old_leads = leads.iter().filter(|(_, l)| l.after.is_none()).map(|(pg, _)| J::from(pg.to_string()));
     let j = obj! {
         "epoch": u64::from(p.epoch.0 + 1),
         "fsid": c.state.fsid.to_string(),
         "new_pg_upmap_items": new.collect::<J>(),
+        "new_pg_upmap_primaries": new_leads.collect::<J>(),
         "old_pg_upmap_items": old.collect::<J>(),
+        "old_pg_upmap_primaries": old_leads.collect::<J>(),
     };
     plain(j.pretty())
 }

@@ -3,7 +3,7 @@
 use crate::command::{Cmd, CommandOutcome, Ctx, Refused, Res, cmd, refuse};
 use crate::json::J;
 use crate::obj;
-use crate::state::Role;
+use crate::state::{Role, primaries};
 use base::{EntityKind, errno};
 use std::collections::BTreeMap;
 
@@ -162,17 +162,6 @@ fn versions(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     c.show("versions", &out)
 }
 
-/// Name of the Ceph release whose features the mask has.
-fn release_of(f: u64) -> &'static str {
-    if f & (1 << 21) != 0 {
-        "luminous"
-    } else if f & (1 << 58) != 0 {
-        "jewel"
-    } else {
-        "unknown"
-    }
-}
-
 fn features(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let mut by: BTreeMap<(&'static str, u64), u64> = BTreeMap::new();
     *by.entry(("mon", wire::Features::PACIFIC.0)).or_default() += c.state.monmap.mons.len() as u64;
@@ -194,7 +183,7 @@ fn features(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         let list: Vec<J> = by
             .iter()
             .filter(|((k, _), _)| *k == kind)
-            .map(|((_, f), n)| obj! { "features": format!("0x{f:x}"), "release": release_of(*f), "num": *n })
+            .map(|((_, f), n)| obj! { "features": format!("0x{f:x}"), "release": primaries::release_name(wire::Features(*f)), "num": *n })
             .collect();
         if !list.is_empty() {
             out.put(kind, J::Arr(list));

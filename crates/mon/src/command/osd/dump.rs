@@ -294,6 +294,9 @@ pub(super) fn osd_tree(map: &OsdMap, o: OsdId) -> J {
 
 /// The oldest release whose clients can use the map.
 pub(in crate::command) fn min_compat_release(map: &OsdMap) -> &'static str {
+    if !map.pg_upmap_primaries.is_empty() {
+        return "reef";
+    }
     if !map.pg_upmap.is_empty() || !map.pg_upmap_items.is_empty() || !map.crush.choose_args.is_empty() {
         return "luminous";
     }
@@ -345,6 +348,9 @@ pub(super) fn dump_text(map: &OsdMap) -> String {
     for (pg, v) in map.pg_upmap_items.iter() {
         let t: Vec<String> = v.iter().map(|(a, b)| format!("{},{}", a.0, b.0)).collect();
         s += &format!("pg_upmap_items {pg} [{}]\n", t.join(","));
+    }
+    for (pg, o) in map.pg_upmap_primaries.iter() {
+        s += &format!("pg_upmap_primary {pg} {}\n", o.0);
     }
     for (pg, v) in map.pg_temp.iter() {
         s += &format!("pg_temp {pg} {}\n", list(v));
@@ -428,7 +434,7 @@ pub(in crate::command) fn dump_tree(_c: &Ctx<'_>, map: &OsdMap) -> J {
             .map(|(id, b)| (map.crush.class_names.get(id).cloned().unwrap_or_default().into(), names(*b)))
             .collect(),
     );
-    obj! {
+    let mut tree = obj! {
         "epoch": map.epoch.0,
         "fsid": map.fsid.to_string(),
         "created": stamp(map.created),
@@ -469,5 +475,15 @@ pub(in crate::command) fn dump_tree(_c: &Ctx<'_>, map: &OsdMap) -> J {
         "crush_node_flags": node_flags,
         "device_class_flags": class_flags,
         "stretch_mode": stretch_tree(&map.stretch),
+    };
+    put_primaries(&mut tree, map);
+    tree
+}
+
+/// Adds the chosen primaries, as monitors since Reef show them.
+fn put_primaries(tree: &mut J, map: &OsdMap) {
+    if map.require_osd_release >= release::REEF || !map.pg_upmap_primaries.is_empty() {
+        let all = map.pg_upmap_primaries.iter().map(|(p, o)| obj! { "pgid": p.to_string(), "primary_osd": o.0 });
+        tree.put("pg_upmap_primaries", all.collect::<J>());
     }
 }

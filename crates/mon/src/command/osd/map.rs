@@ -4,7 +4,8 @@ use super::dump::plain_addr;
 use crate::command::units::short;
 use crate::command::{Cmd, CommandOutcome, Ctx, Refused, Res, cmd, committed, done, flag as cf, invalid, refuse};
 use crate::json::J;
-use base::{AddrKind, EntityAddr, OsdId, PgId, Utime, errno};
+use crate::state::primaries;
+use base::{AddrKind, EntityAddr, EntityKind, OsdId, PgId, Utime, errno};
 use cluster::osdmap::AddrKey;
 use cluster::{CrushMap, Incremental, OsdMap, release};
 use std::collections::BTreeMap;
@@ -345,8 +346,32 @@ fn require_client(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             ),
         );
     }
+    if !c.args.flag("yes_i_really_mean_it") {
+        refuse_if_connected(c, &name, r)?;
+    }
     c.inc().new_require_min_compat_client = r;
     committed(format!("set require_min_compat_client to {name}"))
+}
+
+/// Refuses a requirement that connected clients do not meet.
+fn refuse_if_connected(c: &Ctx<'_>, name: &str, r: u8) -> Res<()> {
+    let old = primaries::older_clients(c.state.sessions.values(), r);
+    if old.is_empty() {
+        return Ok(());
+    }
+    let look = |((kind, features), n): (&(EntityKind, u64), &u64)| {
+        let f = Features(*features);
+        let (looks, lacks) = (primaries::release_name(f), f.lacks_of_release(r));
+        format!("{n} connected {}(s) look like {looks} (missing {lacks:#x})", kind.word())
+    };
+    let all: Vec<String> = old.iter().map(look).collect();
+    refuse(
+        errno::EPERM,
+        format!(
+            "cannot set require_min_compat_client to {name}: {}; add --yes-i-really-mean-it to do it anyway",
+            all.join("; ")
+        ),
+    )
 }
 
 fn setcrushmap(c: &mut Ctx<'_>) -> Res<CommandOutcome> {

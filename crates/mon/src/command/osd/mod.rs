@@ -8,6 +8,7 @@
 //! | `life` | the life of an OSD id: create, in, out, down, lost, destroy, purge; and its weights |
 //! | `map` | the map's settings: temporary sets and primaries, blocklist, ratios, required releases |
 //! | `misc` | OSD commands of Ceph that this program refuses, each with a reason: cache tiering, stretch pools |
+//! | `primary` | chosen primaries: exceptions to which OSD of a PG's set leads it |
 //! | `report` | reports of an OSD about its own device: that it does not answer, and that the store failed |
 //! | `reweight` | `osd reweight-by-utilization` and `-by-pg`, and their trials |
 //! | `safe` | safety checks before OSDs are stopped, destroyed or purged: the copies that their PGs would have left |
@@ -21,6 +22,7 @@ pub(super) mod flags;
 pub(super) mod life;
 pub(super) mod map;
 pub(super) mod misc;
+pub(super) mod primary;
 pub(super) mod report;
 pub(super) mod reweight;
 pub(super) mod safe;

@@ -11,8 +11,6 @@ use base::{OsdId, PgId, errno};
 use cluster::osdmap::RuleOsds;
 use cluster::{OsdMap, release};
 
-const PRIMARY: &str = "choose a PG's primary for clients since reef (not supported; the answer names what to use)";
-
 /// Commands of this module.
 pub(in crate::command) const COMMANDS: &[Cmd] = &[
     cmd("osd pg-upmap pgid:Pgid id:OsdName*", "osd", "rw", 0, pg_upmap, "place a PG on given OSDs"),
@@ -26,9 +24,6 @@ pub(in crate::command) const COMMANDS: &[Cmd] = &[
         "replace OSDs of a PG, as pairs of from and to",
     ),
     cmd("osd rm-pg-upmap-items pgid:Pgid", "osd", "rw", 0, rm_pg_upmap_items, "stop replacing OSDs of a PG"),
-    cmd("osd pg-upmap-primary pgid:Pgid id:OsdName", "osd", "rw", 0, pg_upmap_primary, PRIMARY),
-    cmd("osd rm-pg-upmap-primary pgid:Pgid", "osd", "rw", 0, no_primaries, PRIMARY),
-    cmd("osd rm-pg-upmap-primary-all", "osd", "rw", 0, no_primaries, PRIMARY),
 ];
 
 pub(in crate::command) fn upmap_allowed(c: &mut Ctx<'_>) -> Res<()> {
@@ -43,35 +38,6 @@ pub(in crate::command) fn upmap_allowed(c: &mut Ctx<'_>) -> Res<()> {
         );
     }
     Ok(())
-}
-
-/// Refuses an entry that clients before Reef would not see: they would take another OSD for the primary.
-fn pg_upmap_primary(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    let (pg, map) = (pg(c)?, c.map());
-    let first = c.args.osd("id")?;
-    let set = map.pg_to_raw_upmap(pg);
-    if !set.contains(&first) {
-        return invalid(format!("{first} is not in the set {} of pg {pg}", text(&set)));
-    }
-    let others = set.iter().filter(|o| **o != first);
-    let order: Vec<String> = [&first].into_iter().chain(others).map(|o| o.0.to_string()).collect();
-    refuse(
-        errno::EOPNOTSUPP,
-        format!(
-            "pg-upmap-primary is not supported: clients before reef would use another primary; for all clients 'ceph osd \
-             pg-upmap {pg} {}' makes {first} the primary of a replicated PG, and 'ceph osd primary-affinity' lowers an \
-             OSD's share",
-            order.join(" ")
-        ),
-    )
-}
-
-fn no_primaries(_: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    refuse(
-        errno::EOPNOTSUPP,
-        "pg-upmap-primary is not supported, and the map has no such entry; 'ceph osd rm-pg-upmap PG' ends a set that was \
-         given by pg-upmap",
-    )
 }
 
 /// The refusal of an upmap that would have no effect.

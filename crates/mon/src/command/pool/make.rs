@@ -369,6 +369,8 @@ pub(in crate::command) fn remove(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     inc.new_primary_temp.extend(map.primary_temp.keys().filter(of).map(|p| (*p, OsdId(-1))));
     inc.new_pg_upmap.retain(|p, _| p.pool != id);
     inc.new_pg_upmap_items.retain(|p, _| p.pool != id);
+    inc.new_pg_upmap_primary.retain(|p, _| p.pool != id);
+    inc.old_pg_upmap_primary.extend(map.pg_upmap_primaries.keys().filter(of).copied());
     inc.old_pg_upmap.extend(map.pg_upmap.keys().filter(of).copied());
     inc.old_pg_upmap_items.extend(map.pg_upmap_items.keys().filter(of).copied());
     if map.crush.choose_args.contains_key(&id.0) {

@@ -22,8 +22,10 @@ use super::units::{bytes, count, strict_iec, strict_si, unsigned};
 use super::{Cmd, CommandOutcome, Ctx, Refused, Res, cmd, committed, flag as cf, invalid, refuse};
 use crate::json::J;
 use crate::obj;
+use crate::state::balance;
 use base::{PoolId, errno};
 use cluster::pool::{POOL_OPT_NAMES, PgPool, PoolOpt, flag};
+use mgr::balance::ReadScore;
 use mgr::stats::autoscale::{Sizing, number, sizes};
 use mgr::stats::space;
 use std::collections::BTreeMap;
@@ -59,6 +61,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
 fn ls(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let map = c.state.osdmap.clone();
     let detail = c.args.opt("detail").is_some_and(|d| d == "detail");
+    let reads = if detail { balance::read_scores(&map) } else { BTreeMap::new() };
     let tree = || {
         map.pools
             .iter()
@@ -69,6 +72,9 @@ fn ls(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
                 }
                 let mut j = obj! { "pool_id": id.0, "pool_name": name };
                 j.merge(pool_tree(p));
+                if let Some(s) = reads.get(id) {
+                    j.put("read_balance", read_balance(*id, s));
+                }
                 j
             })
             .collect::<J>()
@@ -77,7 +83,8 @@ fn ls(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         let mut s = String::new();
         for (id, p) in map.pools.iter() {
             let name = map.pool_name(*id).unwrap_or_default();
-            let r = if detail { writeln!(s, "{}", pool_text(*id, name, p)) } else { writeln!(s, "{name}") };
+            let read = reads.get(id).map_or(String::new(), |s| format!(" read_balance_score {:.2}", s.score));
+            let r = if detail { writeln!(s, "{}{read}", pool_text(*id, name, p)) } else { writeln!(s, "{name}") };
             debug_assert!(r.is_ok(), "writing to a String");
         }
         if detail {
@@ -86,6 +93,24 @@ fn ls(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         s
     };
     c.tree("pools", tree).text(text)
+}
+
+/// The read balance of a pool in Ceph's words. Temporary primaries do not count here.
+fn read_balance(id: PoolId, s: &ReadScore) -> J {
+    let mut j = obj! {
+        "score_type": "Fair distribution",
+        "score_acting": s.score,
+        "score_stable": s.score,
+        "optimal_score": s.optimal,
+        "raw_score_acting": s.raw,
+        "raw_score_stable": s.raw,
+        "average_primary_affinity": s.average_affinity,
+    };
+    if s.reluctant {
+        let text = "has acting primaries on OSD(s) with primary affinity 0, read balance score is not accurate";
+        j.put("error_message", J::from(format!("pool {} {text}", id.0)));
+    }
+    j
 }
 
 const TIER_VARS: [&str; 15] = [

@@ -135,6 +135,13 @@ impl MonCore {
                 "the cluster requires OSDs of {required} ('osd require-osd-release'), and it is older"
             ));
         }
+        let chosen = !map.pg_upmap_primaries.is_empty()
+            || self.pending.inc().is_some_and(|i| !i.new_pg_upmap_primary.is_empty());
+        if chosen && !crate::state::primaries::passes_on(m.osd_features) {
+            let text = "it would not pass on the primaries that the map chooses: upgrade it, or 'ceph osd \
+                        rm-pg-upmap-primary-all'";
+            return Err(text.into());
+        }
         if addrs.msgr2().is_none_or(|a| a.sock.is_none_or(|s| s.ip().is_unspecified() || s.port() == 0)) {
             return Err(format!("its address {addrs} cannot be dialled"));
         }

@@ -83,7 +83,10 @@ impl MonCore {
             Ok(plan) => {
                 let n = carry_out(&self.state, &mut self.pending, &plan);
                 b.moved(now.mono);
-                let line = format!("balancer: moves {} shards of {n} placement groups", plan.moves.len());
+                let line = match plan.moves.len() {
+                    0 => format!("balancer: changes the primaries of {n} placement groups"),
+                    moves => format!("balancer: moves {moves} shards of {n} placement groups"),
+                };
                 self.pending.log(&self.state, self.now, Prio::INFO, "cluster", line);
             }
             Err((rc, text)) => {

@@ -191,7 +191,7 @@ impl MonCore {
         for pg in replaced.created {
             self.no_longer_creating(pg);
         }
-        let map_changed = replaced.map.is_some();
+        let before = replaced.map.as_ref().map(|(old, _)| std::sync::Arc::clone(old));
         if let Some((old, inc)) = replaced.map {
             self.after_map_change(&old, &inc);
         }
@@ -213,7 +213,8 @@ impl MonCore {
         for (name, old) in replaced.entities {
             self.entity_changed(&name, old.as_ref());
         }
-        if map_changed {
+        if let Some(before) = before {
+            self.close_old_clients(&before);
             self.publish_osdmap();
         }
         if awaited {

@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use base::{Epoch, OsdId, PgId, PoolId, errno};
 use bytes::Bytes;
-use cluster::osdmap::{CANONICAL, osd_state};
+use cluster::osdmap::osd_state;
 use cluster::{Incremental, MapError, OsdMap};
 use wire::types::LogEntry;
 
@@ -35,7 +35,7 @@ use super::MonCore;
 use super::pool::purged;
 use crate::state::config::CONFIG_HISTORY_STORED;
 use crate::state::maps::below;
-use crate::state::records::{Bounds, CreatingPool, FORMAT, Growing, key, value};
+use crate::state::records::{Bounds, CHOSEN_PRIMARIES, CreatingPool, FORMAT, FORMAT_FEATURES, Growing, key, value};
 use crate::state::{Changes, ConfigChange, CreatingPg, Durable, NewMap, Queues};
 use batch::Batch;
 use commit::Attempt;
@@ -151,9 +151,7 @@ impl MonCore {
                 None
             }
         };
-        if self.writer.takes_format() {
-            b.head(key::FORMAT, Some(value(&FORMAT)));
-        }
+        self.put_format(&mut b, map.as_ref());
         self.put_map(&mut b, map.as_ref(), &mut creating);
         let purged = self.put_purged(&mut b, map.as_ref(), &mut changes);
         let bounds = self.new_bounds(&mut b, map.as_ref(), changes.trim_to);
@@ -163,6 +161,19 @@ impl MonCore {
         let attempt = self.attempt(b.into_parts(), bounds);
         let durable = Durable { map, fsmap, changes, config, log, oldest, creating, purged };
         self.writer.set_inflight(Inflight { attempt, started: self.now.mono, durable, waiters });
+    }
+
+    /// Writes the version of the layout where it changes, with its features.
+    fn put_format(&mut self, b: &mut Batch, map: Option<&NewMap>) {
+        let old = self.writer.takes_format();
+        let has = |m: &OsdMap| !m.pg_upmap_primaries.is_empty();
+        if map.is_some_and(|m| has(&m.map)) && !has(&self.state.osdmap) {
+            let words = base::FeatureWords { incompat: CHOSEN_PRIMARIES, ..Default::default() };
+            b.head(key::FORMAT, Some(value(&FORMAT_FEATURES)));
+            b.head(key::FEATURES, Some(Bytes::copy_from_slice(&words.to_bytes())));
+        } else if old {
+            b.head(key::FORMAT, Some(value(&FORMAT)));
+        }
     }
 
     /// Writes lines of the cluster log, and removes those that leave it.
@@ -196,12 +207,13 @@ impl MonCore {
     fn new_map(&self, mut inc: Incremental) -> Result<NewMap, MapError> {
         inc.epoch = self.state.osdmap.epoch.next();
         inc.modified = self.now.wall;
-        inc.encode_features = CANONICAL.0;
         self.tidy(&mut inc)?;
         let map = self.state.osdmap.apply(&inc)?;
-        let (full_blob, crc) = map.encode_blob(CANONICAL);
+        let form = map.canonical_features(&inc);
+        inc.encode_features = form.0;
+        let (full_blob, crc) = map.encode_blob(form);
         inc.full_crc = crc;
-        let inc_blob = inc.encode_blob(CANONICAL, crc);
+        let inc_blob = inc.encode_blob(form, crc);
         let checkpoint = self.state.history.checkpoint_due(inc_blob.len(), full_blob.len());
         Ok(NewMap { map: Arc::new(map), inc, inc_blob, full_blob, checkpoint })
     }
@@ -232,6 +244,9 @@ impl MonCore {
         let items: Vec<PgId> = old.pg_upmap_items.iter().map(|(k, _)| *k).filter(gone).collect();
         inc.old_pg_upmap.extend(upmap);
         inc.old_pg_upmap_items.extend(items);
+        let primaries: Vec<PgId> = old.pg_upmap_primaries.keys().copied().filter(gone).collect();
+        inc.new_pg_upmap_primary.retain(|pg, _| !inc.old_pools.contains(&pg.pool) && !merged(pg));
+        inc.old_pg_upmap_primary.extend(primaries);
         inc.new_pg_temp.retain(|pg, _| !inc.old_pools.contains(&pg.pool));
         let none = old.pg_temp.is_empty() && old.primary_temp.is_empty();
         if none && inc.new_pg_temp.is_empty() && inc.new_primary_temp.is_empty() {
@@ -418,12 +433,13 @@ fn fail_commands(waiters: &mut [Waiter], e: &MapError) {
 
 /// The first map of a cluster, encoded as incremental and as full map.
 pub(super) fn first_epoch(map: &OsdMap) -> Result<(Bytes, Bytes), MapError> {
-    let (full, crc) = map.encode_blob(CANONICAL);
     let mut inc = Incremental::new(map.fsid, map.epoch, map.modified);
+    let form = map.canonical_features(&inc);
+    let (full, crc) = map.encode_blob(form);
     inc.fullmap = full.clone();
-    inc.encode_features = CANONICAL.0;
+    inc.encode_features = form.0;
     inc.full_crc = crc;
     // Other readers must be able to decode the map.
     OsdMap::decode_blob(&full)?;
-    Ok((inc.encode_blob(CANONICAL, crc), full))
+    Ok((inc.encode_blob(form, crc), full))
 }

@@ -10,7 +10,7 @@ use base::EntityKind;
 
 use super::Peer;
 use crate::core::MonCore;
-use crate::state::{AuthEntry, ConnKey, Role};
+use crate::state::{AuthEntry, ConnKey, Role, primaries};
 
 /// True if `mark` is of the entity's key, or of its pending one.
 pub(in crate::core) fn has_key(entry: &AuthEntry, mark: KeyMark) -> bool {
@@ -55,13 +55,28 @@ impl MonCore {
     /// Opens a session, or closes its connection.
     pub(in crate::core) fn judge_and_open(&mut self, c: ConnKey, mut peer: Peer) {
         let entry = self.state.auth.get(&peer.principal.name);
-        match judge(&mut peer.principal, peer.role, self.state.options.auth.cephx, entry) {
+        let judged = judge(&mut peer.principal, peer.role, self.state.options.auth.cephx, entry).map_err(str::to_owned);
+        let old = || primaries::too_old(&self.state.osdmap, peer.principal.name.kind, peer.features);
+        match judged.and_then(|()| old().map_or(Ok(()), Err)) {
             Ok(()) => self.open(c, peer),
             Err(why) => {
                 let who = &peer.principal;
                 let why = format!("{} from {}: {why}", who.name, who.socket);
                 self.effects.push(crate::core::Effect::Close(c, why));
             }
+        }
+    }
+
+    /// Closes the sessions of clients that are too old for the newest map, if the one before it was for all.
+    pub(in crate::core) fn close_old_clients(&mut self, before: &cluster::OsdMap) {
+        let map = std::sync::Arc::clone(&self.state.osdmap);
+        if primaries::needs_new_clients(before) || !primaries::needs_new_clients(&map) {
+            return;
+        }
+        let old = |s: &super::Session| primaries::too_old(&map, s.who().name.kind, s.announced());
+        let all: Vec<_> = self.sessions.iter().filter_map(|(c, s)| Some((*c, old(s)?))).collect();
+        for (c, why) in all {
+            self.end(c, why);
         }
     }
 

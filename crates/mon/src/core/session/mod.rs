@@ -38,7 +38,7 @@ pub struct Peer {
     pub entity: EntityName,
     /// The addresses that the peer announces (or blank ones).
     pub addrs: AddrVec,
-    /// The features of both sides.
+    /// The features that the peer announced; from a front monitor of an earlier version, those of both sides.
     pub features: Features,
     /// The role that the peer connected to.
     pub role: Role,
@@ -62,8 +62,8 @@ pub struct Session {
     entity: EntityName,
     /// The addresses that the peer announces.
     addrs: AddrVec,
-    /// The features of both sides.
-    features: Features,
+    /// The features that the peer announced.
+    announced: Features,
     /// The role that the peer connected to.
     role: Role,
     /// The subscriptions by name.
@@ -92,7 +92,7 @@ impl Session {
             principal: Principal::new(peer.principal, peer.role),
             entity: peer.entity,
             addrs: peer.addrs,
-            features: peer.features,
+            announced: peer.features,
             role: peer.role,
             subs: BTreeMap::new(),
             osd_epoch: Epoch(0),
@@ -129,10 +129,16 @@ impl Session {
         &self.addrs
     }
 
-    /// The features of both sides.
+    /// The features of both sides, which select encodings.
     #[must_use]
     pub fn features(&self) -> Features {
-        self.features
+        self.announced & Features::PACIFIC
+    }
+
+    /// The features that the peer announced.
+    #[must_use]
+    pub fn announced(&self) -> Features {
+        self.announced
     }
 
     /// The role that the peer connected to.
@@ -275,7 +281,7 @@ impl Session {
             principal: self.principal.clone(),
             entity: self.entity,
             addrs: self.addrs.clone(),
-            features: self.features,
+            features: self.features(),
             role,
             by: self.by.clone(),
         }
@@ -288,7 +294,7 @@ impl Session {
             name: self.principal.who.name.clone(),
             entity: self.entity,
             addrs: self.addrs.clone(),
-            features: self.features,
+            features: self.announced,
             global_id: self.principal.who.global_id,
             since: self.since,
             by: self.by.clone(),

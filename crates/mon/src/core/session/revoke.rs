@@ -33,7 +33,7 @@ pub(in crate::core) type Leaving = std::collections::BTreeMap<ConnKey, (Mono, St
 
 impl MonCore {
     /// Ends a session: at once, or without its connection if that is being sent an answer.
-    fn end(&mut self, c: ConnKey, why: String) {
+    pub(super) fn end(&mut self, c: ConnKey, why: String) {
         if !self.effects.iter().any(|e| matches!(e, Effect::Send(x, _) if *x == c)) {
             return self.close(c, why);
         }
