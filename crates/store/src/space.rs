@@ -151,7 +151,8 @@ impl Space {
     }
 
     fn group_of(&self, block: u64) -> &Group {
-        self.group((block / self.group_blocks) as usize).unwrap_or(&self.nowhere.1)
+        // A power of two: a division would cost more than the rest.
+        self.group((block >> self.group_blocks.trailing_zeros()) as usize).unwrap_or(&self.nowhere.1)
     }
 
     fn all_groups(&self) -> impl Iterator<Item = &Group> {

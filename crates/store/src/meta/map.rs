@@ -202,29 +202,25 @@ impl Chunk {
     /// | + version | var |
     /// | + crc | u32 × blocks |
     pub(crate) fn encode(&self, w: &mut Vec<u8>) {
+        // What blocks that were written one by one need, each in a run of its own.
+        w.reserve(8 + 16 * self.mapped as usize);
         w.var(self.mapped());
-        let mut next = 0;
-        let mut it = self.iter(0, CHUNK).peekable();
-        let mut crcs: smallvec::SmallVec<[u32; CHUNK as usize]> = smallvec::SmallVec::new();
-        while let Some((block, ptr, crc)) = it.next() {
-            crcs.clear();
-            crcs.push(crc);
-            while let Some((b, p, k)) = it.peek() {
-                let n = crcs.len() as u64;
-                if *b != block + n || p.phys() != ptr.phys() + n || p.version() != ptr.version() {
-                    break;
-                }
-                crcs.push(*k);
-                it.next();
+        let (mut rest, mut skipped) = (&self.entries[..], 0);
+        while let Some((first, after)) = rest.split_first() {
+            let ptr = first.ptr();
+            if ptr.is_hole() {
+                (rest, skipped) = (after, skipped + 1);
+                continue;
             }
-            w.var(block - next);
-            w.var(crcs.len() as u64);
+            // The next block of the device with the same version.
+            let more = (1..).zip(after).take_while(|(n, e)| e.ptr().0 == ptr.0 + n).count();
+            let (run, others) = rest.split_at(1 + more);
+            w.var(skipped);
+            w.var(run.len() as u64);
             w.var(ptr.phys());
             w.var(u64::from(ptr.version()));
-            for k in &crcs {
-                w.u32(*k);
-            }
-            next = block + crcs.len() as u64;
+            run.iter().for_each(|e| w.u32(e.crc()));
+            (rest, skipped) = (others, 0);
         }
     }
 
@@ -358,11 +354,30 @@ mod tests {
         assert_eq!(mid, model.range(100..200).map(|(b, (p, k))| (*b, *p, *k)).collect::<Vec<_>>());
         let mut w = Vec::new();
         m.encode(&mut w);
+        assert_eq!(w, plainly(&all));
         let back = Chunk::decode(&mut Get::new(&w), &layout).unwrap();
         assert_eq!(back.iter(0, CHUNK).collect::<Vec<_>>(), all);
         for cut in 0..w.len().min(200) {
             assert!(Chunk::decode(&mut Get::new(&w[..cut]), &layout).is_err());
         }
+    }
+
+    /// The stored form of mapped blocks, run by run.
+    fn plainly(all: &[(u64, Ptr, u32)]) -> Vec<u8> {
+        let follows = |a: &(u64, Ptr, u32), b: &(u64, Ptr, u32)| {
+            (b.0, b.1.phys(), b.1.version()) == (a.0 + 1, a.1.phys() + 1, a.1.version())
+        };
+        let (mut w, mut next) = (Vec::new(), 0);
+        w.var(all.len() as u64);
+        for run in all.chunk_by(follows) {
+            let (block, ptr, _) = run[0];
+            for v in [block - next, run.len() as u64, ptr.phys(), u64::from(ptr.version())] {
+                w.var(v);
+            }
+            run.iter().for_each(|(_, _, crc)| w.u32(*crc));
+            next = block + run.len() as u64;
+        }
+        w
     }
 
     #[test]

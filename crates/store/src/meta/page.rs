@@ -320,9 +320,10 @@ impl Meta {
     pub(crate) fn store_blob(&mut self, data: &[u8]) -> BlobPtr {
         let blocks = (data.len() as u64).div_ceil(BLOCK);
         let runs = self.alloc.place(blocks);
-        let mut buf = AlignedBuf::zeroed((blocks * BLOCK) as usize);
-        if let Some(b) = buf.get_mut(..data.len()) {
+        let mut buf = AlignedBuf::dirty((blocks * BLOCK) as usize);
+        if let Some((b, padding)) = buf.split_at_mut_checked(data.len()) {
             b.copy_from_slice(data);
+            padding.fill(0);
         }
         self.writeback.put(runs.clone(), buf.freeze());
         BlobPtr { runs, len: data.len() as u32, crc: crc32c(SEED, data) }

@@ -45,10 +45,44 @@ struct BitPage {
     dirty: bool,
 }
 
+/// Pages of the map by number, found without a search: each freed block asks for one.
+#[derive(Debug, Default)]
+struct Pages {
+    all: Vec<Option<BitPage>>,
+    /// Number of pages there are.
+    len: usize,
+}
+
+impl Pages {
+    fn get(&self, number: u32) -> Option<&BitPage> {
+        self.all.get(number as usize)?.as_ref()
+    }
+
+    fn get_mut(&mut self, number: u32) -> Option<&mut BitPage> {
+        self.all.get_mut(number as usize)?.as_mut()
+    }
+
+    /// The page, which `make` makes if there is none.
+    fn get_or_insert(&mut self, number: u32, make: impl FnOnce() -> BitPage) -> &mut BitPage {
+        let at = number as usize;
+        if self.all.len() <= at {
+            self.all.resize_with(at + 1, || None);
+        }
+        let slot = &mut self.all[at];
+        self.len += usize::from(slot.is_none());
+        slot.get_or_insert_with(make)
+    }
+
+    /// The pages there are, in order.
+    fn iter(&self) -> impl Iterator<Item = (u32, &BitPage)> {
+        (0..).zip(&self.all).filter_map(|(n, p)| Some((n, p.as_ref()?)))
+    }
+}
+
 /// Map of used blocks of one ring; see the module.
 #[derive(Debug, Default)]
 pub(crate) struct UsedMap {
-    pages: BTreeMap<u32, BitPage>,
+    pages: Pages,
     index: BTreeMap<u32, BlockPtr>,
     /// Runs that the running checkpoint has yet to enter: those that came into use, and a range of those it
     /// releases.
@@ -73,7 +107,8 @@ impl UsedMap {
     /// Bytes of memory.
     pub(crate) fn mem(&self) -> usize {
         const NODE: usize = 96;
-        (self.pages.len() + self.index.len() / 8) * (crate::layout::BLOCK_LEN + NODE)
+        (self.pages.len + self.index.len() / 8) * (crate::layout::BLOCK_LEN + NODE)
+            + self.pages.all.capacity() * size_of::<Option<BitPage>>()
     }
 
     /// Toggles the bits of `[first, first + n)`.
@@ -81,11 +116,8 @@ impl UsedMap {
         let end = first + u64::from(n);
         let mut b = first;
         while b < end {
-            let c = self.pages.entry((b / SPAN) as u32).or_insert_with(|| BitPage {
-                bits: vec![0; WORDS].into(),
-                at: BlockPtr::default(),
-                dirty: false,
-            });
+            let make = || BitPage { bits: vec![0; WORDS].into(), at: BlockPtr::default(), dirty: false };
+            let c = self.pages.get_or_insert((b / SPAN) as u32, make);
             if !std::mem::replace(&mut c.dirty, true) {
                 self.dirty.insert((b / SPAN) as u32);
             }
@@ -123,7 +155,7 @@ impl UsedMap {
     /// The next changed page without a new place, with its old one (0 for none).
     pub(super) fn next_unplaced(&mut self) -> Option<(Numbered, u64)> {
         if let Some(n) = self.dirty.pop_first() {
-            return Some((Numbered::Page(n), self.pages.get(&n).map_or(0, |c| c.at.block)));
+            return Some((Numbered::Page(n), self.pages.get(n).map_or(0, |c| c.at.block)));
         }
         let i = self.dirty_index.pop_first()?;
         Some((Numbered::Index(i), self.index.get(&i).map_or(0, |p| p.block)))
@@ -134,7 +166,7 @@ impl UsedMap {
         match page {
             Numbered::Page(n) => {
                 self.todo.insert(n);
-                if let Some(c) = self.pages.get_mut(&n) {
+                if let Some(c) = self.pages.get_mut(n) {
                     c.at.block = block;
                 }
                 if !self.todo_index.contains(&(n / INDEXED)) {
@@ -150,12 +182,12 @@ impl UsedMap {
 
     /// Most blocks of the stored form after the next checkpoint.
     pub(crate) fn blocks_max(&self) -> u64 {
-        (self.pages.len() + self.index.len() + 8) as u64
+        (self.pages.len + self.index.len() + 8) as u64
     }
 
     /// Blocks of the stored form.
     pub(crate) fn blocks(&self) -> impl Iterator<Item = u64> + '_ {
-        let all = self.pages.values().map(|c| c.at.block).chain(self.index.values().map(|p| p.block));
+        let all = self.pages.iter().map(|(_, c)| c.at.block).chain(self.index.values().map(|p| p.block));
         all.filter(|b| *b != 0)
     }
 
@@ -167,7 +199,7 @@ impl UsedMap {
     /// Adds a page read at opening. If the number exists already, the page is another ring's and its bits are
     /// toggled. A page without a place will be stored.
     pub(crate) fn load(&mut self, number: u32, bits: Vec<u64>, at: BlockPtr) {
-        match self.pages.get_mut(&number) {
+        match self.pages.get_mut(number) {
             Some(c) => {
                 if !std::mem::replace(&mut c.dirty, true) {
                     self.dirty.insert(number);
@@ -179,7 +211,7 @@ impl UsedMap {
                 if dirty {
                     self.dirty.insert(number);
                 }
-                self.pages.insert(number, BitPage { bits: bits.into(), at, dirty });
+                self.pages.get_or_insert(number, || BitPage { bits: bits.into(), at, dirty });
             }
         }
     }
@@ -192,7 +224,7 @@ impl UsedMap {
     pub(super) fn store(&mut self, n: usize, out: &mut Writeback) -> bool {
         for _ in 0..n {
             if let Some(number) = self.todo.pop_first() {
-                let Some(c) = self.pages.get_mut(&number) else { continue };
+                let Some(c) = self.pages.get_mut(number) else { continue };
                 let mut w = Vec::with_capacity(BLOCK_LEN);
                 c.bits.iter().for_each(|b| w.u64(*b));
                 c.at.crc = crc32c(SEED, &w);
@@ -204,7 +236,7 @@ impl UsedMap {
             let Some(i) = self.todo_index.pop_first() else { return false };
             let mut w = Vec::with_capacity(BLOCK_LEN);
             for number in i * INDEXED..(i + 1) * INDEXED {
-                let at = self.pages.get(&number).map_or(BlockPtr::default(), |c| c.at);
+                let at = self.pages.get(number).map_or(BlockPtr::default(), |c| c.at);
                 w.u64(at.block);
                 w.u32(at.crc);
             }
@@ -272,9 +304,9 @@ mod tests {
             }
         }
         let mut got = BTreeSet::new();
-        for (number, c) in &u.pages {
+        for (number, c) in u.pages.iter() {
             for (i, w) in (0u64..).zip(c.bits.iter()) {
-                got.extend((0..64).filter(|k| w >> k & 1 != 0).map(|k| u64::from(*number) * SPAN + i * 64 + k));
+                got.extend((0..64).filter(|k| w >> k & 1 != 0).map(|k| u64::from(number) * SPAN + i * 64 + k));
             }
         }
         assert_eq!(got, set);
