@@ -127,10 +127,11 @@ impl Reactor {
         self.store.prefetch(m.hash, m.ops.last().map_or(0, |o| o.extent().offset));
     }
 
-    /// Prefetches the machine of the PG of another OSD's message, and the store's data of the object that it writes.
+    /// Prefetches the machine of the PG of another OSD's message, and the store's data of the object that it writes or
+    /// reads.
     pub fn prefetch_peer(&mut self, m: &MPgPeer) {
         self.pgs.prefetch(m.spg.pg);
-        if let Some((hash, off)) = pg::peer::peek_write(&m.body) {
+        if let Some((hash, off)) = pg::peer::peek_object(&m.body) {
             self.store.prefetch(hash, off);
         }
     }

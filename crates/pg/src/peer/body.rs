@@ -14,7 +14,7 @@ use crate::scrub::message::ScrubMsg;
 use base::errno::Errno;
 use base::{Epoch, Eversion, HObject, OsdId};
 use bytes::Bytes;
-pub use codec::peek_write;
+pub use codec::peek_object;
 pub(crate) use codec::{PUSH, encode_write};
 use store::Op;
 use wire::types::PgHistory;

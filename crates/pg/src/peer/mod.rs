@@ -22,7 +22,7 @@ mod piece;
 mod reserve;
 mod txn;
 
-pub use body::{Attrs, Body, Grants, ReadItem, peek_write};
+pub use body::{Attrs, Body, Grants, ReadItem, peek_object};
 pub(crate) use body::{PUSH, encode_write};
 pub use orphan::{Orphan, ask, orphan};
 pub use payload::{Payload, may_be_sent};

@@ -416,37 +416,63 @@ impl Body {
 }
 
 /// Hash of the object that an encoded [`Body::Write`] changes first, and the byte from which it writes it (0 for other
-/// changes), without decoding the rest. `None` for other messages, and for bytes that end too soon.
+/// changes), or of the object that a [`Body::ShardRead`] reads first, and the byte from which it does, without decoding
+/// the rest. `None` for other messages, and for bytes that end too soon.
 #[must_use]
-pub fn peek_write(body: &[u8]) -> Option<(u32, u64)> {
-    fn peek(r: &mut Reader<'_>) -> Result<Option<(u32, u64)>, DecodeError> {
-        const VERSION: usize = 12;
-        if r.u8()? != WRITE {
-            return Ok(None);
-        }
-        r.skip(3 * size_of::<u64>(), "numbers of a write")?;
-        if r.bool()? {
-            r.skip(VERSION, "version")?;
-        }
-        for _ in 0..r.count(size_of::<u32>(), "log records")? {
-            let len = r.u32()? as usize;
-            r.skip(len, "log record")?;
-        }
-        if r.u32()? == 0 {
-            return Ok(None);
-        }
-        let writes = super::super::txn::is_write(r.u8()?);
-        let hash = r.versioned("hobject_t", 4, |r, _| {
-            for _ in ["key", "name"] {
-                let len = r.u32()? as usize;
-                r.skip(len, "name")?;
-            }
-            r.u64()?;
-            r.u32()
-        })?;
-        Ok(Some((hash, if writes { r.u64()? } else { 0 })))
+pub fn peek_object(body: &[u8]) -> Option<(u32, u64)> {
+    let mut r = Reader::new(body);
+    match r.u8().ok()? {
+        WRITE => peek_write(&mut r),
+        SHARD_READ => peek_read(&mut r),
+        _ => Ok(None),
     }
-    peek(&mut Reader::new(body)).ok().flatten()
+    .ok()
+    .flatten()
+}
+
+/// Length of an encoded version.
+const VERSION: usize = 12;
+
+fn peek_write(r: &mut Reader<'_>) -> Result<Option<(u32, u64)>, DecodeError> {
+    r.skip(3 * size_of::<u64>(), "numbers of a write")?;
+    if r.bool()? {
+        r.skip(VERSION, "version")?;
+    }
+    for _ in 0..r.count(size_of::<u32>(), "log records")? {
+        let len = r.u32()? as usize;
+        r.skip(len, "log record")?;
+    }
+    if r.u32()? == 0 {
+        return Ok(None);
+    }
+    let writes = super::super::txn::is_write(r.u8()?);
+    let hash = peek_hash(r)?;
+    Ok(Some((hash, if writes { r.u64()? } else { 0 })))
+}
+
+fn peek_read(r: &mut Reader<'_>) -> Result<Option<(u32, u64)>, DecodeError> {
+    r.skip(size_of::<u64>() + size_of::<u32>() + size_of::<u64>(), "numbers of a read")?;
+    if r.bool()? {
+        peek_hash(r)?;
+    }
+    if r.u32()? == 0 {
+        return Ok(None);
+    }
+    let hash = peek_hash(r)?;
+    r.skip(2 * VERSION, "versions")?;
+    Ok(Some((hash, r.u64()?)))
+}
+
+/// Hash of the object whose name is next.
+fn peek_hash(r: &mut Reader<'_>) -> Result<u32, DecodeError> {
+    r.versioned("hobject_t", 4, |r, _| {
+        for _ in ["key", "name"] {
+            let len = r.u32()? as usize;
+            r.skip(len, "name")?;
+        }
+        r.u64()?;
+        r.u32()
+    })
 }
 
 impl Body {

@@ -150,7 +150,7 @@ fn bodies_round_trip_and_are_refused_when_cut() {
 }
 
 #[test]
-fn a_glance_at_a_write_finds_what_decoding_does() {
+fn a_glance_at_a_message_finds_what_decoding_does() {
     let cid = Cid::Pg(PgId::new(3, 1).into());
     let head =
         HObject { oid: Bytes::from_static(b"name"), key: Bytes::from_static(b"key"), hash: 77, ..HObject::min() };
@@ -163,16 +163,29 @@ fn a_glance_at_a_write_finds_what_decoding_does() {
     let data = Op::Write { cid, oid: oid.clone(), off: 8192, data: Bytes::from_static(b"xyz"), sums: None };
     let records = [Bytes::from_static(b"record"), Bytes::new()];
     let full = write(Some(v), &records, vec![data.clone()]);
-    assert_eq!(peek_write(&full), Some((77, 8192)));
-    assert_eq!(peek_write(&write(None, &[], vec![data.clone()])), Some((77, 8192)));
-    assert_eq!(peek_write(&write(None, &records, vec![Op::Touch { cid, oid }, data])), Some((77, 0)));
-    assert_eq!(peek_write(&write(None, &records, Vec::new())), None, "no change");
+    assert_eq!(peek_object(&full), Some((77, 8192)));
+    assert_eq!(peek_object(&write(None, &[], vec![data.clone()])), Some((77, 8192)));
+    assert_eq!(peek_object(&write(None, &records, vec![Op::Touch { cid, oid }, data])), Some((77, 0)));
+    assert_eq!(peek_object(&write(None, &records, Vec::new())), None, "no change");
     for b in plain_bodies(cid, &head, v).iter().chain(&scrub_bodies(&head, v)) {
-        let is_write = matches!(b, Body::Write { .. });
-        assert_eq!(peek_write(&b.encode().0).is_some(), is_write, "{b:?}");
+        let names = matches!(b, Body::Write { .. } | Body::ShardRead { .. });
+        assert_eq!(peek_object(&b.encode().0).is_some(), names, "{b:?}");
     }
     // The length of the data, which comes last, is not needed.
     for n in 0..full.len() - size_of::<u32>() {
-        assert_eq!(peek_write(&full[..n]), None, "cut at {n}");
+        assert_eq!(peek_object(&full[..n]), None, "cut at {n}");
+    }
+    let item = |off| ReadItem { oid: head.clone(), version: v, since: v, off, len: 4096 };
+    let read = |family, items| {
+        let from = None;
+        Body::ShardRead { id: 4, n: 2, seq: 9, family, from, items }.encode().0
+    };
+    let full = read(Some(HObject { hash: 5, ..head.clone() }), vec![item(12_288), item(0)]);
+    assert_eq!(peek_object(&full), Some((77, 12_288)));
+    assert_eq!(peek_object(&read(None, vec![item(4096)])), Some((77, 4096)));
+    assert_eq!(peek_object(&read(Some(head.clone()), Vec::new())), None, "no range");
+    let first = full.len() - read(None, vec![item(0)]).len() + read(None, Vec::new()).len();
+    for n in 0..first - size_of::<u64>() {
+        assert_eq!(peek_object(&full[..n]), None, "cut at {n}");
     }
 }
