@@ -248,6 +248,18 @@ fn an_aligned_write_is_summed_once_on_each_osd() {
     }
 }
 
+/// A member that has to wait for a large write's data goes on with the blocks that it has begun to write.
+#[test]
+fn a_large_write_is_written_once_on_each_osd() {
+    let mut w = World::new();
+    let blocks = |w: &World| w.osds.iter().map(|o| o.store.counters().data_blocks).collect::<Vec<_>>();
+    let before = blocks(&w);
+    let data = Bytes::from(Rng::new(3).bytes(LEN));
+    w.write(1, "a", vec![OsdOp::with_extent(OpCode::WRITEFULL, 0, LEN as u64, data)]);
+    let written: Vec<u64> = blocks(&w).iter().zip(before).map(|(now, before)| now - before).collect();
+    assert_eq!(written, [LEN as u64 / 4096; 2]);
+}
+
 #[test]
 fn writes_that_do_not_lie_on_blocks_are_right_on_each_osd() {
     let mut w = World::new();

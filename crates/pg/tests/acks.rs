@@ -6,7 +6,8 @@ use base::errno::Errno;
 use bytes::Bytes;
 use cluster::Cluster;
 use pg::peer::Body;
-use pg::{Effect, Event, Pg};
+use pg::{Effect, Event, Pg, PoolView};
+use std::rc::Rc;
 use store::{Cid, ObjectStore};
 use wire::msg::{MPgPeer, OpCode, OsdOp};
 
@@ -166,4 +167,23 @@ fn a_machine_that_stops_acknowledges_first() {
     assert!(acks.len() == 2 && acks[1] == acks[0] + 1, "{out:?}");
     assert_eq!(out.last(), Some(&Effect::Stopped));
     assert!(c.osds[1].pg.as_mut().unwrap().acknowledge().is_none());
+}
+
+/// A split that takes more than one step ends the interval: members that saw its map first have dropped the writes in
+/// flight. What becomes durable on the primary alone meanwhile is not answered.
+#[test]
+fn a_split_answers_nothing_that_members_may_lack() {
+    let mut c = stalled();
+    c.osds[0].disk.stalled = true;
+    let tids = writes(&mut c, 3);
+    c.osds[0].disk.waits = true;
+    let mut map = c.map.view(0);
+    map.epoch.0 += 1;
+    let grown = PoolView { pg_num: 2, pg_num_pending: 2, ..(**map.pool.as_ref().unwrap()).clone() };
+    map.pool = Some(Rc::new(grown));
+    c.osds[0].pg.as_mut().unwrap().splits_at(2);
+    c.give(0, Event::Map(map));
+    assert!(!c.osds[0].disk.waiting.is_empty(), "the split waits: {}", c.describe(0));
+    sync(&mut c, 0, usize::MAX);
+    assert_eq!(results(&mut c, &tids), [None; 3]);
 }

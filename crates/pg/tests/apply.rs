@@ -51,6 +51,7 @@ fn writes_behind_one_that_waits_are_applied_after_it() {
     tids.push(c.ask(0, 1, 0, 0, write(9)));
     c.run(200);
     assert_eq!(answered(&c, &tids), 6, "{}", c.describe(1));
+    assert_eq!(c.osds[1].disk.waited.len(), 1, "what the store has begun is not begun anew");
     c.settle();
     c.check();
 }

@@ -41,6 +41,8 @@ pub struct Disk {
     pub stalled: bool,
     /// Every transaction first waits, as for a read from the disk, until [`Disk::go_on`].
     pub waits: bool,
+    /// The plans that have waited so.
+    pub waited: BTreeSet<Tag>,
     /// Tags that wait so.
     pub waiting: BTreeSet<Tag>,
     /// Most operations and attributes in a transaction without log entries and info, such as a part of a push.
@@ -117,6 +119,7 @@ impl Disk {
             largest: None,
             stalled: false,
             waits: false,
+            waited: BTreeSet::new(),
             waiting: BTreeSet::new(),
             step: usize::MAX,
             divided: 0,
@@ -251,6 +254,7 @@ impl ObjectStore for Disk {
         }
         if self.waits {
             self.waiting.insert(t);
+            self.waited.insert(t);
             return Err(ReadError::Wait);
         }
         if self.full {

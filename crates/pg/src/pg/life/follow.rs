@@ -186,6 +186,7 @@ impl Pg {
     pub(in crate::pg) fn close_collection(&mut self, state: State, requeue: bool, turn: &mut Turn<'_>) {
         self.remember_grants(turn.now);
         self.leave_interval(requeue, turn.out);
+        self.drop_replies(requeue, turn.out);
         self.plans.forget_contexts();
         self.watches.clear();
         if let Some(t) = self.trim.used() {
@@ -194,21 +195,24 @@ impl Pg {
         self.life.enter(state);
     }
 
+    /// Drops the actions that wait for transactions: their replies would say that all copies have these, and no other
+    /// copy's acknowledgement is awaited any more. A primary without other copies keeps its replies. `requeued`: its
+    /// operations are taken up again; else clients send again what they sent to another primary.
+    fn drop_replies(&mut self, requeued: bool, out: &mut Vec<Effect>) {
+        if !requeued {
+            return self.drop_actions(out);
+        }
+        let alone = self.maps.others().is_empty();
+        self.journal.retain_actions(|_, a| {
+            alone && a.answers().is_some() || matches!(a, Action::Resize(ResizeAction::PgsMerged(..)))
+        });
+    }
+
     /// Starts over in a new interval.
     fn reset(&mut self, led: bool, turn: &mut Turn<'_>) {
         let leads = led && self.primary() == self.me() && !self.life.is_stopping();
-        // There is no other copy that must have the writes.
-        let alone = leads && self.maps.others().is_empty();
         self.leave_interval(leads, turn.out);
-        // Clients resend what they sent to another primary, so its replies are dropped.
-        if leads {
-            // The operations are taken up again.
-            self.journal.retain_actions(|_, a| {
-                alone && a.answers().is_some() || matches!(a, Action::Resize(ResizeAction::PgsMerged(..)))
-            });
-        } else {
-            self.drop_actions(turn.out);
-        }
+        self.drop_replies(leads, turn.out);
         self.journal.raise_settle_point();
         self.finish_commits(turn);
         self.plans.forget_contexts();

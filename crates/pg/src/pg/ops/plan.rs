@@ -358,7 +358,8 @@ impl Pg {
         }
     }
 
-    fn park(&mut self, mut plan: Box<Plan>, stage: Stage) {
+    /// Keeps a plan that waits, with its lock.
+    pub(in crate::pg) fn park(&mut self, mut plan: Box<Plan>, stage: Stage) {
         if let (false, false, Some(head)) = (plan.holds, plan.bypass, &plan.head) {
             let lock = self.plans.locks.entry(head.clone()).or_default();
             if plan.excl {

@@ -19,8 +19,7 @@ use crate::pg::journal::action::PeeringAction;
 use crate::pg::journal::action::RecoveryAction;
 use crate::pg::keys::index_keys;
 use crate::pg::keys::{missing_key, set_missing};
-use crate::pg::ops::plan::Stage;
-use crate::pg::ops::plan::Verdict;
+use crate::pg::ops::plan::{Plan, Stage, Verdict};
 use crate::pg::ops::work::PeeringWork;
 use crate::pg::ops::work::Work;
 use crate::pg::peering::{Apply, Write};
@@ -64,7 +63,6 @@ impl Pg {
         }
         let inflow = &self.peers.inflow;
         let is_next = inflow.queue.is_empty() && !inflow.applying && !inflow.stuck;
-        let room = (!is_next).then(|| self.env.pacer().applies(body + data));
         if self.env.pacer().applies_too_much() && !inflow.queue.is_empty() {
             // The primary sends it again when those before it are acknowledged.
             tracing::debug!(pg = %self.env.spg(), seq, "too much waits to be applied; a write is left to its repetition");
@@ -74,24 +72,29 @@ impl Pg {
         self.env.meter().replication.writes.add(1);
         self.env.meter().replication.write_bytes.add(data as u64);
         // A shard's own changes come between the inputs, see `Pg::settle`.
-        if is_next && !self.is_coded() && self.apply_at_once(&mut write, turn) {
-            return;
+        if is_next && !self.is_coded() {
+            return self.apply_at_once(write, body + data, turn);
         }
-        let room = room.unwrap_or_else(|| self.env.pacer().applies(body + data));
+        let room = self.env.pacer().applies(body + data);
         self.peers.inflow.queue.push_back(Apply::Write(write, room));
     }
 
-    /// Applies a write without a plan, which a read from the disk would need. False if nothing is changed: a plan then
-    /// waits, or reports the error.
-    fn apply_at_once(&mut self, write: &mut Write, turn: &mut Turn<'_>) -> bool {
+    /// Applies the next write, of so many bytes, without a plan. Where it has to wait for the disk, a plan waits and goes
+    /// on with what the store has begun: data that is written early, and what a read brings. After an error a plan of its
+    /// own reports it.
+    fn apply_at_once(&mut self, mut write: Write, bytes: usize, turn: &mut Turn<'_>) {
         let id = self.new_plan_id();
         self.plans.begin_step_for_others();
         self.writes_stable(write.stable);
-        let done = self.apply_write(id, write, turn.store);
-        if done.is_err() {
+        let Err(stop) = self.apply_write(id, &mut write, turn.store) else { return };
+        let room = self.env.pacer().applies(bytes);
+        self.peers.inflow.queue.push_back(Apply::Write(write, room));
+        if matches!(stop, Stop::Wait) {
+            self.peers.inflow.applying = true;
+            self.park(Plan::new(id, Work::Peering(PeeringWork::Apply), None, false), Stage::Reading);
+        } else {
             turn.store.release(self.tag(id));
         }
-        done.is_ok()
     }
 
     #[allow(clippy::too_many_arguments, reason = "the parts of a message")]

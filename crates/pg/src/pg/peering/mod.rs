@@ -110,6 +110,10 @@ struct Inflow {
     incoming: Seldom<Incoming>,
 }
 
+/// Most unstable writes among which a read of a member is looked for. Beyond it a member is far behind, and its
+/// primary answers reads.
+const UNSTABLE_MAX: usize = 1024;
+
 /// State of this copy as an activated member that follows its primary.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::pg) struct Follower {
@@ -379,7 +383,9 @@ impl Peers {
         let before = m.acked;
         m.acked = before.max(seq.min(m.sent));
         let (acked, mut again) = (m.acked, m.again.is_some().then_some(0));
-        for u in self.unacked.iter_mut().skip_while(|u| u.seq <= before).take_while(|u| u.seq <= acked) {
+        // Another member may be far behind: what this one has is passed over at once.
+        let had = self.unacked.partition_point(|u| u.seq <= before);
+        for u in self.unacked.range_mut(had..).take_while(|u| u.seq <= acked) {
             if let Some(bytes) = &mut again {
                 *bytes += u.bytes(from);
             }
@@ -434,6 +440,7 @@ impl Peers {
     /// Notes a write that was sent to members.
     #[inline]
     pub(in crate::pg) fn await_ack(&mut self, write: Unacked) {
+        debug_assert!(self.unacked.back().is_none_or(|u| u.seq < write.seq), "writes are numbered in order");
         self.unacked.push_back(write);
     }
 
@@ -446,8 +453,11 @@ impl Peers {
     }
 
     /// True if the object, or another one with its placement hash, has a write that may not be durable on all members.
+    /// Of more than [`UNSTABLE_MAX`] such writes any object may have one.
     pub(in crate::pg) fn is_unstable(&self, head: &HObject) -> bool {
-        self.follower.as_ref().is_some_and(|f| f.unstable.iter().any(|(_, hash)| *hash == head.hash))
+        self.follower
+            .as_ref()
+            .is_some_and(|f| f.unstable.len() > UNSTABLE_MAX || f.unstable.iter().any(|(_, hash)| *hash == head.hash))
     }
 
     /// Primaries of older intervals that may still rely on leases, with the end of the leases.
@@ -537,5 +547,19 @@ mod tests {
                 assert!(!table.is_empty() || peers.follower.as_ref().unwrap().unstable.is_empty());
             }
         }
+    }
+
+    /// A read is not looked for among any number of writes, and finds a stable object again when few are left.
+    #[test]
+    fn many_unstable_writes_leave_reads_to_the_primary() {
+        let mut peers = Peers { follower: Some(Follower::new()), ..Peers::default() };
+        let other = HObject { hash: 9, ..HObject::min() }.head();
+        let all = UNSTABLE_MAX as u64 + 100;
+        for seq in 1..=all {
+            peers.follower.as_mut().unwrap().unstable(seq, 5);
+            assert_eq!(peers.is_unstable(&other), seq > UNSTABLE_MAX as u64);
+        }
+        peers.follower.as_mut().unwrap().stable(100);
+        assert!(!peers.is_unstable(&other));
     }
 }

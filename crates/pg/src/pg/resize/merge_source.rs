@@ -101,7 +101,6 @@ impl Pg {
         for req in self.mail.take_held() {
             self.drop_of(req.session, req.msg.tid, turn.out);
         }
-        self.drop_actions(turn.out);
         self.maps.follow(map);
         self.resize.leaver = Some(Box::new(self.env.reserver().leave(self.env.spg())));
         self.start_work(Work::Resize(ResizeWork::Leave), None, turn);
