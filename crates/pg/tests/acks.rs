@@ -177,7 +177,7 @@ fn a_split_answers_nothing_that_members_may_lack() {
     c.osds[0].disk.stalled = true;
     let tids = writes(&mut c, 3);
     c.osds[0].disk.waits = true;
-    let mut map = c.map.view(0);
+    let mut map = c.map().view(0);
     map.epoch.0 += 1;
     let grown = PoolView { pg_num: 2, pg_num_pending: 2, ..(**map.pool.as_ref().unwrap()).clone() };
     map.pool = Some(Rc::new(grown));

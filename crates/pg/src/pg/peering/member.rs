@@ -41,7 +41,7 @@ impl Pg {
         &mut self,
         from: PeerId,
         first: u64,
-        mut write: Write,
+        write: Write,
         (body, data): (usize, usize),
         turn: &mut Turn<'_>,
     ) {
