@@ -279,7 +279,12 @@ impl Chooser<'_> {
             return Err(Refusal::Osd);
         }
         self.plan.tries += 1;
-        let want: Vec<OsdId> = set.iter().map(|o| if *o == from { to } else { *o }).collect();
+        // A chosen primary takes effect after items, and does not change them.
+        let unled = match self.map.pg_upmap_primaries.contains_key(&pg) {
+            true => self.map.pg_to_raw_upmap_unled(pg),
+            false => set.into(),
+        };
+        let want: Vec<OsdId> = unled.iter().map(|o| if *o == from { to } else { *o }).collect();
         if !self.map.keeps_apart(pool, &want, &self.rules) {
             return Err(Refusal::Domain);
         }

@@ -341,3 +341,31 @@ fn a_pg_that_moved_meanwhile_is_left_alone() {
     let plan = spread.plan(&changed, &all(&map), DEEP, &|_| false);
     assert!(!plan.items.contains_key(&first.moves[0].pg), "its set is no longer the one that was gathered");
 }
+
+/// An entry for the third OSD of each PG with three copies.
+pub(crate) fn led_by_the_third(map: &OsdMap) -> OsdMap {
+    let mut inc = Incremental::new(map.fsid, map.epoch.next(), map.modified);
+    for (id, p) in map.pools.iter().filter(|(_, p)| !p.is_erasure() && p.size == 3) {
+        for seed in 0..p.pg_num {
+            let pg = PgId { pool: *id, seed };
+            inc.new_pg_upmap_primary.insert(pg, map.pg_to_raw_upmap(pg)[2]);
+        }
+    }
+    map.apply(&inc).unwrap()
+}
+
+#[test]
+fn a_pg_with_a_chosen_primary_moves_by_one_item() {
+    let map = led_by_the_third(&sixty());
+    let mut spread = Spread::of(&map, |_, _| 0.0);
+    let before = worst(&spread, 1);
+    let plan = spread.plan(&map, &all(&map), DEEP, &|_| false);
+    let after = applied(&map, &plan);
+    is_as_planned(&after, &spread);
+    for pg in map.pg_upmap_primaries.keys() {
+        assert!(plan.items.get(pg).is_none_or(|i| i.len() == 1), "{pg}: {:?}", plan.items[pg]);
+        assert!(after.void_primary(*pg).is_none(), "{pg}");
+    }
+    let chosen = plan.items.keys().filter(|pg| map.pg_upmap_primaries.contains_key(pg)).count();
+    assert!(chosen > 20 && before > 3.0 && worst(&spread, 1) <= 1.1 + 1e-9, "{chosen} {before} {}", worst(&spread, 1));
+}

@@ -1,6 +1,6 @@
 //! Growth of made-up clusters, placed by the production mapping.
 
-use super::super::tests::{all, map_of, pool, rule, sixty};
+use super::super::tests::{all, led_by_the_third, map_of, pool, rule, sixty};
 use super::super::{Limits, Spread};
 use super::*;
 use base::PoolId;
@@ -327,4 +327,17 @@ fn chosen_primaries_lead_on_when_an_osd_joins() {
         replaced += after.pg_upmap_items.get(pg).map_or(0, Vec::len);
     }
     assert!(replaced > 0);
+}
+
+#[test]
+fn held_pgs_with_chosen_primaries_are_let_go() {
+    let before = led_by_the_third(&sixty());
+    let after = cleaned(&whole(&before, &grown(&before, 12, 4 << 16)));
+    assert_eq!(places(&after), places(&before), "no PG moves");
+    let plan = Spread::of(&after, |_, _| 0.0).plan(&after, &all(&after), limits(), &|_| false);
+    let has = |pg: &PgId| after.pg_upmap_items.get(pg).map_or(0, Vec::len);
+    let led: Vec<_> = plan.items.iter().filter(|(pg, _)| after.pg_upmap_primaries.contains_key(pg)).collect();
+    assert!(led.iter().all(|(pg, items)| items.len() <= has(pg) + 1), "{led:?}");
+    let gone = led.iter().filter(|(pg, items)| items.is_empty() && has(pg) > 0).count();
+    assert!(gone > 0, "{} PGs", led.len());
 }
