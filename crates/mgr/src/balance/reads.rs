@@ -9,15 +9,19 @@
 //!  1. A chosen primary is an OSD of the PG's up set that leads the PG with the entry, and would not without it.
 //!  2. A plan changes each PG at most once, and no more PGs than it may.
 //!  3. PGs of coded pools are left alone.
+//!  4. A pool leaves the others their share of the tries.
 //!
-//! Tests: `src/balance/tests/reads.rs` (all three, `primaries_of_three_pools_end_even`; 1,
-//! `affinity_is_kept`).
+//! Tests: `src/balance/tests/reads.rs` (1 to 3, `primaries_of_three_pools_end_even`; 1, `affinity_is_kept`; 4,
+//! `an_even_pool_leaves_the_others_their_tries`).
 
 use super::{Plan, PoolSpread, Spread};
 use base::{OsdId, PgId, PoolId};
 use cluster::OsdMap;
 use cluster::osdmap::VoidPrimary;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Pairs of OSDs, or PGs, that are passed for the cost of one try.
+const PASSED_A_TRY: usize = 32;
 
 /// Change of the chosen primary of a PG.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +32,18 @@ pub struct Lead {
     pub after: Option<OsdId>,
 }
 
+/// The PGs that one OSD leads and another could.
+#[derive(Clone, Copy, Debug)]
+struct Pair {
+    from: OsdId,
+    to: OsdId,
+    /// The place of the first seed in `Leads::seeds`.
+    first: usize,
+    len: usize,
+    /// The number of those PGs that may still change.
+    left: usize,
+}
+
 /// The leads of a pool's PGs while a plan is made.
 struct Leads<'a> {
     pool: PoolId,
@@ -36,9 +52,15 @@ struct Leads<'a> {
     work: &'a mut OsdMap,
     /// The leads that each OSD has beyond what it should have.
     over: BTreeMap<OsdId, f64>,
-    /// The PGs that the first OSD leads and the second could.
-    edges: BTreeMap<(OsdId, OsdId), BTreeSet<u32>>,
+    /// The pairs of OSDs between which leads can pass, in order.
+    pairs: Vec<Pair>,
+    /// The seeds of all pairs, one pair after the other.
+    seeds: Vec<u32>,
+    /// PGs that may not change: they have changed, or are not as they were placed.
+    done: BTreeSet<u32>,
     tries: usize,
+    /// Pairs and PGs that were passed since the last try that they cost.
+    passed: usize,
 }
 
 impl PoolSpread {
@@ -68,67 +90,129 @@ impl PoolSpread {
     }
 }
 
+/// The least of the leads that OSDs have beyond what they should have, and the most with its OSD. `None` without OSDs.
+fn extremes(over: impl Iterator<Item = (OsdId, f64)>) -> Option<(f64, OsdId, f64)> {
+    over.fold(None, |e: Option<(f64, OsdId, f64)>, (o, n)| {
+        let (least, at, most) = e.unwrap_or((n, o, n));
+        Some(if n > most { (least, o, n) } else { (least.min(n), at, most) })
+    })
+}
+
+/// True if a lead less and a lead more make the two more even.
+fn evens_out(most: f64, least: f64) -> bool {
+    most - least > 1.0 + 1e-9
+}
+
 impl<'a> Leads<'a> {
-    fn new(pool: PoolId, spread: &'a PoolSpread, work: &'a mut OsdMap) -> Self {
-        let over = spread.leads(work).into_iter().map(|(o, (has, wants))| (o, has - wants)).collect();
-        let mut edges: BTreeMap<(OsdId, OsdId), BTreeSet<u32>> = BTreeMap::new();
+    /// The leads of a pool. `None` if they are even already, and pairs need not be looked for.
+    fn new(pool: PoolId, spread: &'a PoolSpread, work: &'a mut OsdMap) -> Option<Self> {
+        let over: BTreeMap<OsdId, f64> =
+            spread.leads(work).into_iter().map(|(o, (has, wants))| (o, has - wants)).collect();
+        extremes(over.iter().map(|(o, n)| (*o, *n))).filter(|(least, _, most)| evens_out(*most, *least))?;
+        let mut all: Vec<(OsdId, OsdId, u32)> = Vec::new();
         for ((seed, set), lead) in (0u32..).zip(&spread.sets).zip(&spread.led) {
             if !set.contains(lead) || !work.is_up(*lead) {
                 continue;
             }
-            for o in set.iter().filter(|o| *o != lead && work.is_up(**o) && work.affinity(**o) > 0) {
-                edges.entry((*lead, *o)).or_default().insert(seed);
+            let others = set.iter().filter(|o| *o != lead && work.is_up(**o) && work.affinity(**o) > 0);
+            all.extend(others.map(|o| (*lead, *o, seed)));
+        }
+        all.sort_unstable();
+        let mut pairs: Vec<Pair> = Vec::new();
+        for (first, (from, to, _)) in all.iter().enumerate() {
+            match pairs.last_mut().filter(|p| (p.from, p.to) == (*from, *to)) {
+                Some(p) => (p.len, p.left) = (p.len + 1, p.left + 1),
+                None => pairs.push(Pair { from: *from, to: *to, first, len: 1, left: 1 }),
             }
         }
-        Self { pool, spread, work, over, edges, tries: 0 }
+        let seeds = all.into_iter().map(|(.., seed)| seed).collect();
+        Some(Self { pool, spread, work, over, pairs, seeds, done: BTreeSet::new(), tries: 0, passed: 0 })
     }
 
     fn over(&self, o: OsdId) -> f64 {
         self.over.get(&o).copied().unwrap_or_default()
     }
 
-    /// The shortest chain from `from` to the OSD that should get a lead most, if a lead less and more there evens both out.
-    fn chain(&mut self, from: OsdId, most: usize) -> Option<Vec<OsdId>> {
+    fn pair(&self, from: OsdId, to: OsdId) -> Option<usize> {
+        self.pairs.binary_search_by_key(&(from, to), |p| (p.from, p.to)).ok()
+    }
+
+    /// Counts the tries that passing over pairs or PGs costs.
+    fn spend(&mut self, passed: usize) {
+        self.passed += passed;
+        self.tries += self.passed / PASSED_A_TRY;
+        self.passed %= PASSED_A_TRY;
+    }
+
+    /// Takes a PG out of the plan's choice.
+    fn finish(&mut self, seed: u32) {
+        let Some(lead) = self.spread.led.get(seed as usize).filter(|_| self.done.insert(seed)) else { return };
+        for o in self.spread.set(seed) {
+            if let Some(p) = self.pair(*lead, *o).and_then(|at| self.pairs.get_mut(at)) {
+                p.left -= 1;
+            }
+        }
+    }
+
+    /// The shortest chain from `from`, which has the most leads beyond what it should have, to the OSD that should get
+    /// one most, if a lead less and more there evens both out. `least` is what the OSD with the fewest has beyond that.
+    /// Error: the OSDs that have no chain.
+    fn chain(&mut self, from: OsdId, least: f64, most: usize) -> Result<Vec<OsdId>, Vec<OsdId>> {
         let mut came: BTreeMap<OsdId, (OsdId, usize)> = [(from, (from, 0))].into();
         let mut queue = VecDeque::from([from]);
         let mut best: Option<(OsdId, f64)> = None;
+        let mut is_whole = true;
         while let Some(at) = queue.pop_front() {
             let depth = came.get(&at).map_or(0, |(_, d)| *d);
             let over = self.over(at);
             if at != from && best.is_none_or(|(_, b)| over < b - 1e-9) {
                 best = Some((at, over));
-            }
-            if depth >= most {
-                continue;
-            }
-            let next = self.edges.range((at, OsdId(i32::MIN))..=(at, OsdId(i32::MAX)));
-            for ((_, to), _) in next.filter(|(_, seeds)| !seeds.is_empty()) {
-                self.tries += 1;
-                if !came.contains_key(to) {
-                    came.insert(*to, (at, depth + 1));
-                    queue.push_back(*to);
+                if over <= least + 1e-9 {
+                    break;
                 }
             }
+            if depth >= most {
+                is_whole = false;
+                continue;
+            }
+            let first = self.pairs.partition_point(|p| p.from < at);
+            let next = self.pairs.get(first..).unwrap_or_default().iter().take_while(|p| p.from == at);
+            let mut passed = 0;
+            for p in next {
+                passed += 1;
+                if p.left > 0 && !came.contains_key(&p.to) {
+                    came.insert(p.to, (at, depth + 1));
+                    queue.push_back(p.to);
+                }
+            }
+            self.spend(passed);
         }
-        let (mut at, _) = best.filter(|(_, over)| self.over(from) - over > 1.0 + 1e-9)?;
+        self.tries += 1;
+        let Some((mut at, _)) = best.filter(|(_, over)| evens_out(self.over(from), *over)) else {
+            // An OSD that was reached has no more leads beyond its share, and reaches no others.
+            return Err(if is_whole { came.into_keys().collect() } else { vec![from] });
+        };
         let mut chain = vec![at];
         while at != from {
-            at = came.get(&at)?.0;
+            at = came.get(&at).map_or(from, |(before, _)| *before);
             chain.push(at);
         }
         chain.reverse();
-        Some(chain)
+        Ok(chain)
     }
 
     /// Makes `to` the leader of a PG that `from` leads. `None` if there is none that can be.
     fn pass(&mut self, from: OsdId, to: OsdId) -> Option<(u32, Lead)> {
+        let pair = self.pair(from, to).and_then(|at| self.pairs.get(at).copied())?;
         loop {
-            let seeds = self.edges.get_mut(&(from, to))?;
-            let work = &*self.work;
-            let has_entry = |s: &&u32| work.pg_upmap_primaries.contains_key(&PgId { pool: self.pool, seed: **s });
-            let seed = *seeds.iter().find(has_entry).or_else(|| seeds.first())?;
-            seeds.remove(&seed);
+            self.spend(pair.len);
+            let seeds = self.seeds.get(pair.first..pair.first + pair.len)?.iter().copied();
+            let mut open = seeds.filter(|s| !self.done.contains(s));
+            let has_entry = |s: &u32| self.work.pg_upmap_primaries.contains_key(&PgId { pool: self.pool, seed: *s });
+            let seed = open.clone().find(has_entry).or_else(|| open.next())?;
             self.tries += 1;
+            // Each PG changes once, and one that cannot pass is not tried again.
+            self.finish(seed);
             let pg = PgId { pool: self.pool, seed };
             let before = self.work.pg_upmap_primaries.get(&pg).copied();
             if self.work.pg_to_raw_upmap(pg).as_slice() != self.spread.set(seed) {
@@ -166,32 +250,32 @@ impl<'a> Leads<'a> {
                 }
             }
         }
-        // Each PG changes once.
-        for (seed, _) in &done {
-            self.edges.values_mut().for_each(|s| _ = s.remove(seed));
-        }
         *self.over.entry(*chain.first()?).or_default() -= 1.0;
         *self.over.entry(*chain.last()?).or_default() += 1.0;
         Some(done)
     }
 
-    /// Passes leads until the pool is even, `most` PGs are changed or the tries are used up.
-    fn even_out(&mut self, most: usize, tries: usize) -> Vec<(u32, Lead)> {
-        let mut all = Vec::new();
+    /// Passes leads until the pool is even or `most` PGs are changed. False if the tries are used up before.
+    fn even_out(&mut self, most: usize, tries: usize, all: &mut Vec<(u32, Lead)>) -> bool {
         let mut hopeless = BTreeSet::new();
-        while all.len() < most && self.tries < tries {
-            let open = self.over.iter().filter(|(o, _)| !hopeless.contains(*o));
-            let Some(from) = open.max_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(o, _)| *o) else { break };
-            let Some(chain) = self.chain(from, most - all.len()) else {
-                hopeless.insert(from);
-                continue;
-            };
-            if let Some(done) = self.pass_along(&chain) {
-                all.extend(done);
-                hopeless.clear();
+        while all.len() < most {
+            let open = self.over.iter().filter(|(o, _)| !hopeless.contains(*o)).map(|(o, n)| (*o, *n));
+            let least = self.over.values().copied().fold(f64::MAX, f64::min);
+            let Some((_, from, _)) = extremes(open).filter(|(_, _, over)| evens_out(*over, least)) else { break };
+            if self.tries >= tries {
+                return false;
+            }
+            match self.chain(from, least, most - all.len()) {
+                Err(none) => hopeless.extend(none),
+                Ok(chain) => {
+                    if let Some(done) = self.pass_along(&chain) {
+                        all.extend(done);
+                        hopeless.clear();
+                    }
+                }
             }
         }
-        all
+        true
     }
 }
 
@@ -205,19 +289,30 @@ fn put_entry(map: &mut OsdMap, pg: PgId, entry: Option<OsdId>) -> Option<OsdId> 
 }
 
 impl Spread {
-    /// Chooses primaries of some pools' PGs, at most `most`, by up to `tries` steps of some 20 microseconds.
+    /// Chooses primaries of some pools' PGs, at most `most`, by up to `tries` steps of some 20 microseconds. Beside these
+    /// it looks once at each PG of the pools that it comes to, and once more where the pool is uneven.
     #[must_use]
     pub fn plan_reads(&self, map: &OsdMap, pools: &BTreeSet<PoolId>, most: usize, tries: usize) -> Plan {
         let mut plan = Plan::default();
         let mut work = map.clone();
         let replicated = self.pools.iter().filter(|(id, p)| pools.contains(id) && !p.coded && p.size > 1);
-        for (id, spread) in replicated {
-            let mut leads = Leads::new(*id, spread, &mut work);
-            let done = leads.even_out(most.saturating_sub(plan.leads.len()), tries.saturating_sub(plan.tries));
+        let replicated: Vec<_> = replicated.collect();
+        for (i, (id, spread)) in replicated.iter().enumerate() {
+            if plan.leads.len() >= most {
+                break;
+            }
+            let Some(mut leads) = Leads::new(**id, spread, &mut work) else { continue };
+            // A pool that finds nothing leaves the others their share.
+            let share = tries.saturating_sub(plan.tries) / (replicated.len() - i);
+            let mut done = Vec::new();
+            plan.cut |= !leads.even_out(most - plan.leads.len(), share, &mut done);
             plan.tries += leads.tries;
-            plan.leads.extend(done.into_iter().map(|(seed, lead)| (PgId { pool: *id, seed }, lead)));
+            plan.leads.extend(done.into_iter().map(|(seed, lead)| (PgId { pool: **id, seed }, lead)));
+            if plan.tries >= tries && i + 1 < replicated.len() {
+                plan.cut = true;
+                break;
+            }
         }
-        plan.cut = plan.tries >= tries;
         plan
     }
 

@@ -151,3 +151,54 @@ fn down_osds_lead_nothing_and_get_nothing() {
     assert!(!plan.leads.is_empty() && plan.leads.values().all(|l| l.after != Some(OsdId(4))));
     entries_lead(&with_leads(&map, &plan));
 }
+
+/// A map with another plan carried out for one pool only.
+fn evened(map: &OsdMap, id: i64) -> OsdMap {
+    let spread = Spread::of(map, |_, _| 0.0);
+    with_leads(map, &spread.plan_reads(map, &[PoolId(id)].into(), usize::MAX, usize::MAX))
+}
+
+#[test]
+fn an_even_pool_leaves_the_others_their_tries() {
+    let mut map = map_of(&vec![vec![TIB]; 40]);
+    pool(&mut map, 1, 3, 1024, 0);
+    pool(&mut map, 2, 3, 1024, 0);
+    map = evened(&map, 1);
+    assert!(distance(&map, 1).0 <= 1.0 && distance(&map, 2).0 > 2.0);
+    let mut plans = 0;
+    loop {
+        let plan = Spread::of(&map, |_, _| 0.0).plan_reads(&map, &all(&map), 10, 20_000);
+        assert!(!plan.is_cut(), "plan {plans}");
+        if plan.leads.is_empty() {
+            break;
+        }
+        map = with_leads(&map, &plan);
+        plans += 1;
+        assert!(plans < 100, "plans end");
+    }
+    assert!((1..=2).all(|p| distance(&map, p).0 <= 1.0), "{:?}", distance(&map, 2));
+}
+
+/// A pool of which no PG can pass: its OSDs want to lead, and the PGs are not where they were placed.
+#[test]
+fn a_pool_that_cannot_be_evened_leaves_the_others_their_tries() {
+    let mut map = map_of(&vec![vec![TIB]; 40]);
+    pool(&mut map, 1, 3, 1024, 0);
+    pool(&mut map, 2, 3, 256, 0);
+    let mut spread = Spread::of(&map, |_, _| 0.0);
+    spread.pools.get_mut(&PoolId(1)).unwrap().sets.iter_mut().for_each(|s| s.rotate_left(1));
+    let plan = spread.plan_reads(&map, &all(&map), 10, 1000);
+    assert!(plan.is_cut(), "pool 1 uses up its tries");
+    assert_eq!(plan.leads.len(), 10);
+    assert!(plan.leads.keys().all(|pg| pg.pool == PoolId(2)));
+}
+
+#[test]
+fn a_plan_of_many_osds_makes_its_changes() {
+    let mut map = map_of(&vec![vec![TIB; 10]; 30]);
+    pool(&mut map, 1, 3, 4096, 0);
+    let plan = Spread::of(&map, |_, _| 0.0).plan_reads(&map, &all(&map), 10, 20_000);
+    assert_eq!((plan.leads.len(), plan.is_cut()), (10, false));
+    let one = Spread::of(&map, |_, _| 0.0).plan_reads(&map, &all(&map), 1, 20_000);
+    assert_eq!(one.leads.len(), 1);
+}
