@@ -328,12 +328,14 @@ impl Spread {
         if most <= 0.0 || of_rule.is_empty() {
             return None;
         }
-        let raw = hundredths(most * with_pgs / p.sets.len().max(1) as f64);
-        let optimal = hundredths(with_pgs / of_rule.len() as f64);
+        let raw = most * with_pgs / p.sets.len().max(1) as f64;
+        let optimal = with_pgs / of_rule.len() as f64;
         let affinity = |o: &OsdId| f64::from(map.affinity(*o)) / f64::from(cluster::osdmap::AFFINITY_DEFAULT);
         let average = of_rule.iter().map(affinity).sum::<f64>() / of_rule.len() as f64;
         let reluctant = p.led.iter().any(|o| map.is_up(*o) && map.affinity(*o) == 0);
-        Some(ReadScore { score: hundredths(raw / optimal), raw, optimal, average_affinity: average, reluctant })
+        // Few PGs on many OSDs have an optimum that would be rounded to 0.
+        let (score, raw, optimal) = (hundredths(raw / optimal), hundredths(raw), hundredths(optimal));
+        Some(ReadScore { score, raw, optimal, average_affinity: average, reluctant })
     }
 }
 

@@ -202,3 +202,11 @@ fn a_plan_of_many_osds_makes_its_changes() {
     let one = Spread::of(&map, |_, _| 0.0).plan_reads(&map, &all(&map), 1, 20_000);
     assert_eq!(one.leads.len(), 1);
 }
+
+#[test]
+fn one_pg_on_many_osds_has_a_score() {
+    let mut map = map_of(&vec![vec![TIB; 25]; 28]);
+    pool(&mut map, 1, 3, 1, 0);
+    let score = Spread::of(&map, |_, _| 0.0).read_score(&map, PoolId(1)).unwrap();
+    assert_eq!((score.score, score.raw, score.optimal), (700.0, 3.0, 0.0));
+}
