@@ -3,7 +3,7 @@
 //! The process with the role manages sessions and permissions. All state here is volatile: reports fill it again within
 //! one report period. While a separate manager is active, its digest replaces the reports.
 
-use crate::balance::Balancer;
+use crate::balance::{Balancer, ReadScores};
 use crate::files::Counted;
 use crate::images::rates::{Queries, Reported};
 use crate::rehearse::steps::Claim;
@@ -15,6 +15,7 @@ use base::{EntityAddr, EntityKind, Epoch, Now, OsdId, Utime};
 use cluster::OsdMap;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 use wire::msg::{MMgrConfigure, MMgrOpen, MMgrReport, MMonMgrReport, MPgStats};
 use wire::types::{MetricConfig, MetricReport, PerfMetricQuery, ServiceDaemon, ServiceMap, StrMap};
 
@@ -81,6 +82,8 @@ pub struct Manager {
     pub services: ServiceMap,
     /// The balancer.
     balancer: Balancer,
+    /// How evenly PGs are led under the map of an epoch.
+    read_scores: Option<(Epoch, Arc<ReadScores>)>,
     /// The program that carries out a rehearsed change.
     rehearsal: Claim,
     /// Active image queries to OSDs.
@@ -104,6 +107,7 @@ impl Manager {
             options: DaemonOptions::default(),
             services: ServiceMap { epoch: Epoch(1), modified: now, ..ServiceMap::default() },
             balancer: Balancer::default(),
+            read_scores: None,
             rehearsal: Claim::default(),
             queries: Queries::default(),
             mds_queries: Vec::new(),
@@ -132,6 +136,17 @@ impl Manager {
     /// The balancer, for its runs and for changes by commands.
     pub fn balancer_mut(&mut self) -> &mut Balancer {
         &mut self.balancer
+    }
+
+    /// How evenly PGs are led under the map of an epoch, if that is known.
+    #[must_use]
+    pub fn read_scores(&self, epoch: Epoch) -> Option<&Arc<ReadScores>> {
+        self.read_scores.as_ref().filter(|(e, _)| *e == epoch).map(|(_, s)| s)
+    }
+
+    /// Keeps how evenly PGs are led under the map of an epoch, for further listings.
+    pub fn keep_read_scores(&mut self, epoch: Epoch, scores: Arc<ReadScores>) {
+        self.read_scores = Some((epoch, scores));
     }
 
     /// The program that carries out a rehearsed change.

@@ -91,6 +91,45 @@ fn thousands_of_commands_of_one_session_delay_others_by_a_turn() {
     assert!(!c.core.has_more(), "what waits goes with its session");
 }
 
+/// A listing with read balance scores places all PGs, once under each map.
+#[test]
+fn listings_of_read_scores_count_as_what_they_cost() {
+    let (mut c, admin, _) = Cluster::with_osds(3);
+    for id in 0..3 {
+        let s = c.osd_session(id, addr(6900 + id as u16, 1), Role::Mon);
+        let mut m = boot_message(FSID, id, c.map().epoch, 0);
+        m.osd_features = Features::PACIFIC.0 | Features::OSD_RELEASES.0 | PeerFeatures::OURS.bits();
+        c.send(s, &m);
+    }
+    c.ok(admin, &json!({ "prefix": "config set", "who": "global", "name": "mon_max_pg_per_osd", "value": "10000" }));
+    c.ok(admin, &json!({ "prefix": "osd pool create", "pool": "p", "pg_num": 4000, "pgp_num": 4000 }));
+    c.ok(admin, &json!({ "prefix": "osd require-osd-release", "release": "reef" }));
+    let greedy = c.client("client.greedy", "allow r");
+    let other = c.client("client.other", "allow r");
+    let list = json!({ "prefix": "osd pool ls", "detail": "detail", "format": "json" });
+    for round in 0..2 {
+        c.out.clear();
+        for n in 0..50 {
+            begin(&mut c, greedy, 100 * round + n, &list, b"");
+        }
+        begin(&mut c, other, 7000 + round, &json!({ "prefix": "osd stat" }), b"");
+        let first = turn(&mut c);
+        assert_eq!(first.iter().filter(|a| a.0 == greedy).count(), 1, "round {round}: it is more than a turn's work");
+        let second = turn(&mut c);
+        assert!(first.iter().chain(&second).any(|a| (a.0, a.1) == (other, 7000 + round)));
+        // What is known costs nothing.
+        assert!(second.iter().filter(|a| a.0 == greedy).count() > 20);
+        let one = first.iter().find(|a| a.0 == greedy).unwrap().2;
+        assert!(second.iter().filter(|a| a.0 == greedy).all(|a| a.2 == one && one > 500), "{one}");
+        while c.core.has_more() {
+            turn(&mut c);
+        }
+        c.ok(admin, &json!({ "prefix": "osd set", "key": "noout" }));
+    }
+    let shown: Value = serde_json::from_str(&c.ok(admin, &list)).unwrap();
+    assert_eq!(shown[0]["read_balance"]["score_type"], "Fair distribution");
+}
+
 #[test]
 fn messages_that_waited_for_a_commit_are_handled_in_turns_and_in_order() {
     let (mut c, admin, _) = Cluster::with_osds(1);

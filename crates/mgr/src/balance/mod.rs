@@ -32,7 +32,7 @@ pub use growth::{Facts as GrowthFacts, Growth, StoredGrowth, joins};
 pub use items::items_between;
 pub use moves::{Limits, Move, Plan};
 pub use options::{Balancer, BalancerChange, BalancerOptions, CREATED, NOTHING, NOTHING_TO_READ, NamedPlan};
-pub use reads::{Lead, ReadScore};
+pub use reads::{Lead, ReadScore, ReadScores};
 pub use score::{Figures, Metric, RootScore, Score, score, shard_share};
 
 use base::{Epoch, OsdId, PgId, PoolId};

@@ -343,6 +343,9 @@ fn hundredths(x: f64) -> f64 {
     (x * 100.0).round() / 100.0
 }
 
+/// How evenly the PGs of each pool are led.
+pub type ReadScores = BTreeMap<PoolId, ReadScore>;
+
 /// How evenly the PGs of a pool are led.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReadScore {

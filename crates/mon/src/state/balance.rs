@@ -9,13 +9,13 @@
 //! Tests: `crates/mgr/src/balance/tests.rs` (1, `a_plan_ends_with_its_tries`),
 //! `tests/does_the_balancer_even_osds_out.rs` (2, `a_plan_leaves_alone_what_has_changed_since`).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use base::{OsdId, PgId, PoolId, errno};
 use cluster::osdmap::osd_state;
 use cluster::{OsdMap, PgPool, release};
-use mgr::balance::{BalancerOptions, Limits, NOTHING, NOTHING_TO_READ, Plan, ReadScore, Spread, shard_share};
+use mgr::balance::{BalancerOptions, Limits, NOTHING, NOTHING_TO_READ, Plan, ReadScores, Spread, shard_share};
 use wire::types::pg_state;
 
 use super::config::mgr_options;
@@ -107,15 +107,32 @@ pub(crate) fn spread_now(state: &ClusterState, map: &OsdMap) -> Result<Spread, N
     Ok(Spread::of(map, |id, p| shard_bytes(state, id, p)))
 }
 
-/// How evenly the PGs of each replicated pool are led, as monitors since Reef show it; nothing in a cluster with too many
-/// PGs for a listing.
-pub(crate) fn read_scores(map: &OsdMap) -> BTreeMap<PoolId, ReadScore> {
+/// The number of PGs whose leads a listing of pools counts. `None` in a cluster with too many for a listing, or whose
+/// monitors would not show it.
+fn pgs_to_score(map: &OsdMap) -> Option<u64> {
     let n: u64 = map.pools.values().map(|p| u64::from(p.pg_num)).sum();
-    if n > PGS_A_LISTING || map.require_osd_release < primaries::SINCE {
-        return BTreeMap::new();
+    (n <= PGS_A_LISTING && map.require_osd_release >= primaries::SINCE).then_some(n)
+}
+
+/// How evenly the PGs of each replicated pool are led, as monitors since Reef show it.
+pub(crate) fn read_scores(state: &ClusterState) -> Arc<ReadScores> {
+    let map = &state.osdmap;
+    if let Some(known) = state.mgr.read_scores(map.epoch) {
+        return Arc::clone(known);
+    }
+    if pgs_to_score(map).is_none() {
+        return Arc::default();
     }
     let spread = Spread::of(map, |_, _| 0.0);
-    map.pools.keys().filter_map(|id| Some((*id, spread.read_score(map, *id)?))).collect()
+    Arc::new(map.pools.keys().filter_map(|id| Some((*id, spread.read_score(map, *id)?))).collect())
+}
+
+/// The number of PGs that a listing of pools has to place under the present map.
+pub(crate) fn placed_by_listing(state: &ClusterState) -> u64 {
+    if state.mgr.read_scores(state.osdmap.epoch).is_some() {
+        return 0;
+    }
+    pgs_to_score(&state.osdmap).unwrap_or(0)
 }
 
 /// The present map with a plan carried out.

@@ -61,7 +61,7 @@ pub(super) const COMMANDS: &[Cmd] = &[
 fn ls(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let map = c.state.osdmap.clone();
     let detail = c.args.opt("detail").is_some_and(|d| d == "detail");
-    let reads = if detail { balance::read_scores(&map) } else { BTreeMap::new() };
+    let reads = if detail { balance::read_scores(c.state) } else { Arc::default() };
     let tree = || {
         map.pools
             .iter()

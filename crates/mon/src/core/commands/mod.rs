@@ -20,7 +20,13 @@ use super::reply::fetch::Fetch;
 use super::{Effect, JOBS, MonCore};
 use crate::command::{self, CommandEffect, CommandOutcome, Parsed, When};
 use crate::state::access::{Access, Principal};
+use crate::state::balance;
 use crate::state::{ConnKey, Pending, Role, SessionInfo};
+
+/// True for the listing of pools that shows how evenly their PGs are led.
+fn shows_read_scores(cmd: &Parsed) -> bool {
+    cmd.sig.prefix == "osd pool ls" && cmd.args.opt("detail").is_some()
+}
 
 impl MonCore {
     /// Handles a command to the monitor.
@@ -66,6 +72,11 @@ impl MonCore {
             return;
         }
         self.intake.work(self.work_of_command(&parsed));
+        if shows_read_scores(&parsed) {
+            let scores = balance::read_scores(&self.state);
+            let epoch = self.state.osdmap.epoch;
+            self.state.mgr_mut().keep_read_scores(epoch, scores);
+        }
         if self.must_wait() {
             // A read is answered from committed state; a command that changes something waits while a commit is in
             // flight.
@@ -128,6 +139,9 @@ impl MonCore {
         ];
         if PLACING.contains(&cmd.sig.prefix.as_str()) {
             return self.state.osdmap.pools.values().map(|p| u64::from(p.pg_num)).sum::<u64>() / 10;
+        }
+        if shows_read_scores(cmd) {
+            return balance::placed_by_listing(&self.state) / 10;
         }
         if !WHOLE.contains(&cmd.sig.prefix.as_str()) {
             return 0;
