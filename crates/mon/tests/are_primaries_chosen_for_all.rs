@@ -203,6 +203,23 @@ fn commands_answer_as_ceph_does() {
     assert!(f.c.map().pg_upmap_primaries.is_empty());
 }
 
+/// In tests a refused command that leaves something pending panics.
+#[test]
+fn a_refused_command_changes_nothing() {
+    let mut f = Field::new();
+    let up = f.up(f.pg);
+    f.run(&json!({ "prefix": "osd primary-affinity", "id": up[0].0, "weight": 0.0 }));
+    assert_ne!(f.up(f.pg)[0], up[0]);
+    let cmd = f.one(f.pg, up[0]);
+    f.refused(&cmd, -22, "is first in the set");
+    // An entry of the same set is taken back by the same command.
+    f.choose(f.pg, up[2]);
+    f.run(&json!({ "prefix": "osd primary-affinity", "id": up[0].0, "weight": 1.0 }));
+    assert_eq!(f.up(f.pg)[0], up[2]);
+    f.choose(f.pg, up[0]);
+    assert_eq!(f.chosen(f.pg), None);
+}
+
 /// Each command that changes placement, with what is left of the entry after it.
 #[test]
 fn an_entry_stays_exactly_while_it_has_an_effect() {

@@ -2,20 +2,23 @@
 
 mod support;
 
-use base::{Epoch, OsdId, PgId, PoolId};
+use base::{EntityKind, Epoch, OsdId, PgId, PoolId};
 use cluster::osdmap::osd_state;
 use mgr::balance::Spread;
+use mon::core::session::Peer;
 use mon::state::Role;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use support::*;
-use wire::msg::{MOsdFull, MOsdPgCreated, MPgStats};
+use wire::Features;
+use wire::msg::{MOsdFull, MOsdPgCreated, MPgStats, PeerFeatures};
 use wire::types::{OsdStat, PaxosHeader, PgStat, StoreStatfs, pg_state};
 
 const OSDS: i32 = 12;
 const PGS: u32 = 128;
 
 struct Field {
+    osds: i32,
     c: Cluster,
     admin: u64,
     pool: PoolId,
@@ -28,31 +31,53 @@ impl Field {
     }
 
     fn of(pgs: u32) -> Self {
-        let (mut c, admin, _) = Cluster::with_osds(OSDS);
+        Self::with(OSDS, pgs)
+    }
+
+    fn with(osds: i32, pgs: u32) -> Self {
+        let (mut c, admin, _) = Cluster::with_osds(osds);
         let mut f = {
             let most =
                 json!({ "prefix": "config set", "who": "global", "name": "mon_max_pg_per_osd", "value": "10000" });
             c.ok(admin, &most);
             c.ok(admin, &json!({ "prefix": "osd pool create", "pool": "p", "pg_num": pgs, "pgp_num": pgs }));
             let pool = c.map().pool_by_name("p").unwrap();
-            Self { c, admin, pool, seq: 0 }
+            Self { osds, c, admin, pool, seq: 0 }
         };
         f.report(0, 0);
         f
     }
 
+    /// OSDs and clients allow chosen primaries, and the balancer chooses them by command only.
+    fn allow_primaries(&mut self) {
+        for o in 0..self.osds {
+            let s = self.c.osd_session(o, addr(9000 + o as u16, 1), Role::Mon);
+            let mut m = boot_message(FSID, o, self.c.map().epoch, 0);
+            m.osd_features = Features::PACIFIC.0 | Features::OSD_RELEASES.0 | PeerFeatures::OURS.bits();
+            self.c.send(s, &m);
+        }
+        self.c.ok(self.admin, &json!({ "prefix": "balancer off" }));
+        self.c.ok(self.admin, &json!({ "prefix": "osd require-osd-release", "release": "reef" }));
+        let clients =
+            json!({ "prefix": "osd set-require-min-compat-client", "version": "reef", "yes_i_really_mean_it": true });
+        self.c.ok(self.admin, &clients);
+        // The administrator's session was one of Pacific.
+        let features = Features(0x3f07_ffff_fffd_ffff);
+        self.admin = self.c.open(Peer { features, ..peer("client.admin", EntityKind::CLIENT, 9500, "allow *") });
+    }
+
     /// Every PG reports itself clean with 100 objects, `degraded` and `misplaced` of them lacking a copy or in the wrong
     /// place.
     fn report(&mut self, degraded: i64, misplaced: i64) {
-        self.report_used(degraded, misplaced, [1 << 39; OSDS as usize]);
+        self.report_used(degraded, misplaced, &vec![1 << 39; self.osds as usize]);
     }
 
     /// The same, with the bytes that are available on each OSD of 1 TiB.
-    fn report_used(&mut self, degraded: i64, misplaced: i64, available: [i64; OSDS as usize]) {
+    fn report_used(&mut self, degraded: i64, misplaced: i64, available: &[i64]) {
         self.seq += 1;
         let mut by: BTreeMap<OsdId, BTreeMap<PgId, PgStat>> = BTreeMap::new();
-        for seed in 0..self.c.map().pools[&self.pool].pg_num {
-            let pg = PgId { pool: self.pool, seed };
+        let pools: Vec<(PoolId, u32)> = self.c.map().pools.iter().map(|(id, p)| (*id, p.pg_num)).collect();
+        for pg in pools.into_iter().flat_map(|(pool, n)| (0..n).map(move |seed| PgId { pool, seed })) {
             let at = self.c.map().pg_to_up_acting(pg);
             let mut s = PgStat {
                 reported_epoch: self.c.map().epoch,
@@ -69,7 +94,7 @@ impl Field {
             (sum.num_objects_degraded, sum.num_objects_misplaced) = (degraded, misplaced);
             by.entry(at.acting_primary).or_default().insert(pg, s);
         }
-        for o in 0..OSDS {
+        for o in 0..self.osds {
             let osd_stat = OsdStat {
                 statfs: StoreStatfs { total: 1 << 40, available: available[o as usize], ..StoreStatfs::default() },
                 ..OsdStat::default()
@@ -228,6 +253,26 @@ fn a_plan_leaves_alone_what_has_changed_since() {
 }
 
 #[test]
+fn a_plan_whose_osd_went_out_changes_nothing() {
+    let mut f = Field::new();
+    let cmd = |prefix: &str| json!({ "prefix": prefix, "plan": "a" });
+    f.allow_primaries();
+    f.report(0, 0);
+    f.c.ok(f.admin, &json!({ "prefix": "balancer mode", "mode": "read" }));
+    f.set("mgr/balancer/upmap_max_optimizations", "1");
+    f.c.ok(f.admin, &cmd("balancer optimize"));
+    let dump: Value = serde_json::from_str(&f.c.ok(f.admin, &cmd("balancer dump"))).unwrap();
+    let planned = dump["new_pg_upmap_primaries"].as_array().unwrap();
+    assert_eq!(planned.len(), 1);
+    let osd = &planned[0]["primary_osd"];
+    f.c.ok(f.admin, &json!({ "prefix": "osd out", "ids": [osd.to_string()] }));
+    let epoch = f.c.map().epoch;
+    let (rc, rs, _) = f.c.command(f.admin, &cmd("balancer execute"), "");
+    assert!(rc == -11 && rs.contains("optimize again"), "{rc} {rs}");
+    assert_eq!(f.c.map().epoch, epoch);
+}
+
+#[test]
 fn modes_that_are_not_served_are_refused() {
     let mut f = Field::new();
     let mode = |m: &str| json!({ "prefix": "balancer mode", "mode": m });
@@ -255,10 +300,10 @@ fn osds_that_are_nearly_full_get_nothing_by_the_balancer() {
     let emptiest = p.targets().map(|(o, _)| o).min_by(|a, b| p.deviation(*a).total_cmp(&p.deviation(*b))).unwrap();
     free[emptiest.0 as usize] = 1 << 36;
     let before = p.count(emptiest);
-    f.report_used(0, 0, free);
+    f.report_used(0, 0, &free);
     for _ in 0..5 {
         f.c.ticks(60);
-        f.report_used(0, 0, free);
+        f.report_used(0, 0, &free);
     }
     assert!(f.items() > 0);
     let after = Spread::of(f.c.map(), |_, _| 0.0).pools[&f.pool].count(emptiest);
@@ -270,7 +315,7 @@ fn the_fullest_osds_lose_weight_and_a_trial_changes_nothing() {
     let mut f = Field::new();
     let mut free = [1 << 39; OSDS as usize];
     (free[3], free[7]) = (1 << 36, 3 << 38);
-    f.report_used(0, 0, free);
+    f.report_used(0, 0, &free);
     let cmd = |prefix: &str| json!({ "prefix": prefix, "oload": 110 });
     let trial = f.c.ok(f.admin, &cmd("osd test-reweight-by-utilization"));
     assert!(trial.contains("osd.3 weight 1.0000 -> 0.9500\n"), "{trial}");

@@ -221,7 +221,6 @@ fn carry_out_leads(state: &ClusterState, pending: &mut Pending, plan: &Plan) -> 
         if map.pg_upmap_primaries.get(pg).copied() != lead.before {
             continue;
         }
-        let inc = pending.inc_mut(state);
         match lead.after {
             Some(o) => {
                 next.pg_upmap_primaries.insert(*pg, o);
@@ -229,10 +228,12 @@ fn carry_out_leads(state: &ClusterState, pending: &mut Pending, plan: &Plan) -> 
                     continue;
                 }
                 inc.old_pg_upmap_primary.remove(pg);
+                let inc = pending.inc_mut(state);
                 inc.new_pg_upmap_primary.insert(*pg, o);
             }
             None => {
                 inc.new_pg_upmap_primary.remove(pg);
+                let inc = pending.inc_mut(state);
                 inc.old_pg_upmap_primary.insert(*pg);
             }
         }

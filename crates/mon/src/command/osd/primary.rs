@@ -61,22 +61,25 @@ fn set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     if map.pool(pg.pool).is_some_and(|p| is_merged(p, pg.seed)) {
         return invalid(format!("pg {pg} is about to be merged with another"));
     }
-    let inc = c.inc();
-    inc.new_pg_upmap_primary.remove(&pg);
-    inc.old_pg_upmap_primary.remove(&pg);
     let mut next = (*map).clone();
     next.pg_upmap_primaries.insert(pg, osd);
-    if next.void_primary(pg).is_none() {
-        c.inc().new_pg_upmap_primary.insert(pg, osd);
-    } else if map.pg_upmap_primaries.contains_key(&pg) {
-        // The OSD leads without an entry.
-        c.inc().old_pg_upmap_primary.insert(pg);
-    } else {
+    // Without effect, where the OSD leads without an entry.
+    let is_void = next.void_primary(pg).is_some();
+    if is_void && !map.pg_upmap_primaries.contains_key(&pg) {
         return invalid(format!(
             "{osd} is first in the set of pg {pg} already; its primary affinity or a temporary primary keeps it from leading"
         ));
     }
     committed(format!("change primary for pg {pg} to {osd}"))
+    let had = c.state.osdmap.pg_upmap_primaries.contains_key(&pg);
+    let inc = c.inc();
+    inc.new_pg_upmap_primary.remove(&pg);
+    inc.old_pg_upmap_primary.remove(&pg);
+    if !is_void {
+        inc.new_pg_upmap_primary.insert(pg, osd);
+    } else if had {
+        inc.old_pg_upmap_primary.insert(pg);
+    }
 }
 
 fn remove(c: &mut Ctx<'_>) -> Res<CommandOutcome> {

@@ -11,7 +11,7 @@
 
 use crate::command::rehearse::steps::KEY as REHEARSED;
 use crate::core::MonCore;
-use crate::state::balance::{carry_out, choose, may_balance, options, shard_bytes};
+use crate::state::balance::{carry_out, changed_since, choose, may_balance, options, shard_bytes};
 use crate::state::log::Prio;
 use base::errno;
 use base::unreached;
@@ -82,6 +82,10 @@ impl MonCore {
         match done {
             Ok(plan) => {
                 let n = carry_out(&self.state, &mut self.pending, &plan);
+                if n == 0 {
+                    let (_, text) = changed_since();
+                    return b.stayed(now.mono, text, false, map.epoch, options);
+                }
                 b.moved(now.mono);
                 let line = match plan.moves.len() {
                     0 => format!("balancer: changes the primaries of {n} placement groups"),
