@@ -272,6 +272,25 @@ fn a_plan_whose_osd_went_out_changes_nothing() {
     assert_eq!(f.c.map().epoch, epoch);
 }
 
+/// Shards that cannot be moved, because OSDs are nearly full, use up the tries of their plan.
+#[test]
+fn reads_are_balanced_although_shards_cannot_be() {
+    let mut f = Field::with(60, 32);
+    f.allow_primaries();
+    for n in 0..25 {
+        f.c.ok(f.admin, &json!({ "prefix": "osd pool create", "pool": format!("p{n}"), "pg_num": 32, "pgp_num": 32 }));
+    }
+    f.report_used(0, 0, &[1 << 36; 60]);
+    f.c.ok(f.admin, &json!({ "prefix": "balancer mode", "mode": "upmap" }));
+    let optimize = json!({ "prefix": "balancer optimize", "plan": "a" });
+    let (rc, rs, _) = f.c.command(f.admin, &optimize, "");
+    assert!(rc == -11 && rs.contains("No move was found among the"), "{rc} {rs}");
+    f.c.ok(f.admin, &json!({ "prefix": "balancer mode", "mode": "upmap-read" }));
+    f.c.ok(f.admin, &optimize);
+    f.c.ok(f.admin, &json!({ "prefix": "balancer execute", "plan": "a" }));
+    assert_eq!((f.items(), f.c.map().pg_upmap_primaries.len()), (0, 10));
+}
+
 #[test]
 fn modes_that_are_not_served_are_refused() {
     let mut f = Field::new();

@@ -172,13 +172,14 @@ pub(crate) fn choose(
     if o.moves_shards() {
         plan = spread.plan(map, &pools, limits, &|osd| is_closed(state, osd));
     }
-    // Shards first: a move may take the place of a chosen primary.
-    if o.chooses_primaries() && plan.moves.is_empty() && !plan.is_cut() {
+    // Shards first: a move may take the place of a chosen primary. Where none was found, there may still be some.
+    let shards_cut = plan.is_cut();
+    if o.chooses_primaries() && plan.moves.is_empty() {
         plan = spread.plan_reads(map, &pools, o.moves, TRIES);
     }
     if !plan.moves.is_empty() || !plan.leads.is_empty() {
         Ok(plan)
-    } else if plan.is_cut() {
+    } else if plan.is_cut() || shards_cut {
         let text = format!("No move was found among the {TRIES} sets that one plan examines; try again later");
         Err((errno::EAGAIN, text))
     } else {
