@@ -116,6 +116,16 @@ fn an_entry_waits_for_clients_and_osds_of_reef() {
         "cannot set require_min_compat_client to reef: 1 connected client(s) look like pacific (missing 0x200000000); \
          add --yes-i-really-mean-it to do it anyway",
     );
+    // Clients announce what they like: a refusal names some kinds, and counts the others.
+    let many: Vec<u64> = (0..40)
+        .map(|n| {
+            let features = Features(Features::PACIFIC.0 | n << 50);
+            f.c.open(Peer { features, ..peer("client.old", EntityKind::CLIENT, 9100 + n, "allow r") })
+        })
+        .collect();
+    let (_, rs, _) = f.c.command(f.admin, &require, "");
+    assert!(rs.matches("connected").count() == 16 && rs.contains(" others look like older ones, too; add"), "{rs}");
+    many.into_iter().for_each(|c| f.c.close(c));
     f.run(&json!({ "prefix": "osd set-require-min-compat-client", "version": "octopus" }));
     f.run(&json!({ "prefix": "osd set-require-min-compat-client", "version": "reef", "yes_i_really_mean_it": true }));
     // Its session ends, and it gets no other.

@@ -353,6 +353,9 @@ fn require_client(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     committed(format!("set require_min_compat_client to {name}"))
 }
 
+/// Most kinds of clients that a refusal names: clients announce what they like.
+const KINDS_NAMED: usize = 16;
+
 /// Refuses a requirement that connected clients do not meet.
 fn refuse_if_connected(c: &Ctx<'_>, name: &str, r: u8) -> Res<()> {
     let old = primaries::older_clients(c.state.sessions.values(), r);
@@ -364,7 +367,11 @@ fn refuse_if_connected(c: &Ctx<'_>, name: &str, r: u8) -> Res<()> {
         let (looks, lacks) = (primaries::release_name(f), f.lacks_of_release(r));
         format!("{n} connected {}(s) look like {looks} (missing {lacks:#x})", kind.word())
     };
-    let all: Vec<String> = old.iter().map(look).collect();
+    let mut all: Vec<String> = old.iter().take(KINDS_NAMED).map(look).collect();
+    let others: u64 = old.values().skip(KINDS_NAMED).sum();
+    if others > 0 {
+        all.push(format!("{others} others look like older ones, too"));
+    }
     refuse(
         errno::EPERM,
         format!(
