@@ -230,6 +230,26 @@ fn a_refused_command_changes_nothing() {
     assert_eq!(f.chosen(f.pg), None);
 }
 
+/// A monitor of an earlier version could not lead any more.
+#[test]
+fn an_entry_waits_for_all_monitors() {
+    let mut f = Field::new();
+    let to = f.up(f.pg)[1];
+    let cmd = f.one(f.pg, to);
+    let mode = json!({ "prefix": "balancer mode", "mode": "read" });
+    let why = "mon.b could not lead a cluster with chosen primaries: upgrade and restart it before";
+    f.c.core.pretend(|s| s.mons.up = Some(["a", "b"].map(String::from).into()));
+    for features in [None, Some("0"), Some("x")] {
+        let told = features.map(|v| ("state_features".to_owned(), v.to_owned())).into_iter().collect();
+        f.c.core.pretend(|s| drop(s.mons.metadata.insert("b".into(), told)));
+        f.refused(&cmd, -1, why);
+        f.refused(&mode, -1, why);
+    }
+    let told = [("state_features".to_owned(), "3".to_owned())].into();
+    f.c.core.pretend(|s| drop(s.mons.metadata.insert("b".into(), told)));
+    f.choose(f.pg, to);
+}
+
 /// Each command that changes placement, with what is left of the entry after it.
 #[test]
 fn an_entry_stays_exactly_while_it_has_an_effect() {

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::command::mon::versions;
 use crate::state::options::OPEN_FILES;
+use crate::state::primaries::STATE_FEATURES;
+use crate::state::records::FEATURES;
 
 fn read(path: &str) -> String {
     std::fs::read_to_string(path).map(|s| s.trim().to_owned()).unwrap_or_default()
@@ -43,5 +45,6 @@ pub(super) fn host_metadata() -> BTreeMap<String, String> {
 pub(super) fn metadata() -> BTreeMap<String, String> {
     let mut all = host_metadata();
     versions::put_own(&mut all);
+    all.insert(STATE_FEATURES.to_owned(), format!("{:x}", FEATURES.incompat));
     all
 }

@@ -60,12 +60,12 @@ pub(crate) fn may_balance(state: &ClusterState, o: &BalancerOptions) -> Result<(
     } else if !o.moves_shards() && !o.chooses_primaries() {
         Err((errno::ENOEXEC, "Please do \"ceph balancer mode\" to choose a valid mode first".into()))
     } else {
-        mode_allowed(map, &o.mode).map_err(|text| (errno::EPERM, text))
+        mode_allowed(state, map, &o.mode).map_err(|text| (errno::EPERM, text))
     }
 }
 
-/// Refuses a mode whose entries of the map some clients or OSDs would not see.
-pub(crate) fn mode_allowed(map: &OsdMap, mode: &str) -> Result<(), String> {
+/// Refuses a mode whose entries of the map some clients, OSDs or monitors would not see.
+pub(crate) fn mode_allowed(state: &ClusterState, map: &OsdMap, mode: &str) -> Result<(), String> {
     let reads = matches!(mode, "read" | "upmap-read");
     if !reads {
         let old = mode == "upmap" && map.require_min_compat_client < release::LUMINOUS;
@@ -78,7 +78,7 @@ pub(crate) fn mode_allowed(map: &OsdMap, mode: &str) -> Result<(), String> {
             release::name(map.require_min_compat_client)
         ));
     }
-    primaries::osds_allow(map).map_err(|why| format!("{why} before enabling this mode"))
+    primaries::daemons_allow(state, map).map_err(|why| format!("{why} before enabling this mode"))
 }
 
 /// The refusal of upmaps where clients may be too old for them.
@@ -213,7 +213,7 @@ pub(crate) fn carry_out(state: &ClusterState, pending: &mut Pending, plan: &Plan
 /// Puts a plan's chosen primaries into the pending map, except those that have changed or would have no effect.
 fn carry_out_leads(state: &ClusterState, pending: &mut Pending, plan: &Plan) -> usize {
     let map = pending.map(state);
-    if plan.leads.is_empty() || mode_allowed(&map, "read").is_err() {
+    if plan.leads.is_empty() || mode_allowed(state, &map, "read").is_err() {
         return 0;
     }
     let mut next = (*map).clone();
@@ -228,13 +228,13 @@ fn carry_out_leads(state: &ClusterState, pending: &mut Pending, plan: &Plan) -> 
                 if next.void_primary(*pg).is_some() {
                     continue;
                 }
-                inc.old_pg_upmap_primary.remove(pg);
                 let inc = pending.inc_mut(state);
+                inc.old_pg_upmap_primary.remove(pg);
                 inc.new_pg_upmap_primary.insert(*pg, o);
             }
             None => {
-                inc.new_pg_upmap_primary.remove(pg);
                 let inc = pending.inc_mut(state);
+                inc.new_pg_upmap_primary.remove(pg);
                 inc.old_pg_upmap_primary.insert(*pg);
             }
         }

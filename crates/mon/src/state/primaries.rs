@@ -1,4 +1,4 @@
-//! Primaries that are chosen by upmap: which clients and OSDs a map with them needs.
+//! Primaries that are chosen by upmap: which clients, OSDs and monitors a map with them needs.
 //!
 //! Clients before Reef would compute other primaries. Reef's decode such a map by the version of its section, whatever
 //! features the connection has.
@@ -7,15 +7,18 @@
 //!  1. No client before Reef has a session while the map has a chosen primary, or `require_min_compat_client` is Reef or
 //!     newer.
 //!  2. Every OSD that is up under such a map passes it on whole.
+//!  3. Every monitor that runs when a primary is chosen can lead after.
 //!
-//! Tests: `tests/are_primaries_chosen_for_all.rs`.
+//! Tests: `tests/are_primaries_chosen_for_all.rs` (1, 2, `an_entry_waits_for_clients_and_osds_of_reef`; 3,
+//! `an_entry_waits_for_all_monitors`).
 
 use base::{EntityKind, OsdId};
 use cluster::{OsdMap, release};
 use wire::Features;
 use wire::msg::PeerFeatures;
 
-use super::SessionSummary;
+use super::records::CHOSEN_PRIMARIES;
+use super::{ClusterState, SessionSummary};
 
 /// The oldest release that uses chosen primaries.
 pub(crate) const SINCE: u8 = release::REEF;
@@ -75,8 +78,24 @@ pub(crate) fn passes_on(features: u64) -> bool {
     own.has(PeerFeatures::PRIMARIES) || own == PeerFeatures::NONE && Features(features).serves_release(SINCE)
 }
 
+/// Key of the state's features that a monitor reads, in hexadecimal, in its metadata.
+pub const STATE_FEATURES: &str = "state_features";
+
+/// Error: the reason why OSDs or monitors do not allow chosen primaries, and what to do.
+pub(crate) fn daemons_allow(state: &ClusterState, map: &OsdMap) -> Result<(), String> {
+    osds_allow(map)?;
+    let reads = |mon: &str| {
+        let told = state.mons.metadata.get(mon).and_then(|m| m.get(STATE_FEATURES));
+        told.and_then(|f| u64::from_str_radix(f, 16).ok()).is_some_and(|f| f & CHOSEN_PRIMARIES != 0)
+    };
+    match state.mons.up.iter().flatten().find(|mon| **mon != state.mon_name && !reads(mon)) {
+        Some(mon) => Err(format!("mon.{mon} could not lead a cluster with chosen primaries: upgrade and restart it")),
+        None => Ok(()),
+    }
+}
+
 /// Error: the reason why the OSDs do not allow chosen primaries, and what to do.
-pub(crate) fn osds_allow(map: &OsdMap) -> Result<(), String> {
+fn osds_allow(map: &OsdMap) -> Result<(), String> {
     let osds = map.require_osd_release;
     if osds < SINCE {
         return Err(format!(

@@ -133,7 +133,7 @@ fn mode(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             "mode crush-compat is not supported: it changes CRUSH weights for clients older than luminous; use mode upmap",
         );
     }
-    if let Err(text) = balance::mode_allowed(&c.map(), &mode) {
+    if let Err(text) = balance::mode_allowed(c.state, &c.map(), &mode) {
         return refuse(errno::EPERM, text);
     }
     set_option(c, "mode", &mode)

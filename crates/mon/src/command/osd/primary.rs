@@ -8,7 +8,7 @@ use crate::command::{Cmd, CommandOutcome, Ctx, Res, cmd, committed, done, invali
 use crate::state::pg_num::is_merged;
 use crate::state::primaries;
 use base::{PgId, errno};
-use cluster::{OsdMap, release};
+use cluster::release;
 
 /// Commands of this module.
 pub(in crate::command) const COMMANDS: &[Cmd] = &[
@@ -17,8 +17,9 @@ pub(in crate::command) const COMMANDS: &[Cmd] = &[
     cmd("osd rm-pg-upmap-primary-all", "osd", "rw", 0, remove_all, "stop choosing the primaries of all PGs"),
 ];
 
-/// Refuses chosen primaries while clients or OSDs before Reef may use the map.
-pub(in crate::command) fn allowed(map: &OsdMap) -> Res<()> {
+/// Refuses chosen primaries while clients or OSDs before Reef may use the map, or a monitor runs that could not lead.
+fn allowed(c: &mut Ctx<'_>) -> Res<()> {
+    let map = c.map();
     let need = map.require_min_compat_client;
     if need < primaries::SINCE {
         return refuse(
@@ -30,7 +31,7 @@ pub(in crate::command) fn allowed(map: &OsdMap) -> Res<()> {
             ),
         );
     }
-    primaries::osds_allow(map).or_else(|why| refuse(errno::EPERM, format!("{why} before")))
+    primaries::daemons_allow(c.state, &map).or_else(|why| refuse(errno::EPERM, format!("{why} before")))
 }
 
 /// The PG that the command names, of a replicated pool.
@@ -43,7 +44,7 @@ fn replicated_pg(c: &mut Ctx<'_>) -> Res<PgId> {
 }
 
 fn set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
-    allowed(&c.map())?;
+    allowed(c)?;
     let pg = replicated_pg(c)?;
     let osd = c.args.osd("id")?;
     let map = c.map();
@@ -70,7 +71,6 @@ fn set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             "{osd} is first in the set of pg {pg} already; its primary affinity or a temporary primary keeps it from leading"
         ));
     }
-    committed(format!("change primary for pg {pg} to {osd}"))
     let had = c.state.osdmap.pg_upmap_primaries.contains_key(&pg);
     let inc = c.inc();
     inc.new_pg_upmap_primary.remove(&pg);
@@ -80,6 +80,7 @@ fn set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     } else if had {
         inc.old_pg_upmap_primary.insert(pg);
     }
+    committed(format!("change primary for pg {pg} to {osd}"))
 }
 
 fn remove(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
