@@ -23,13 +23,20 @@ async fn write(store: &mut Store, shown: &str, parts: Vec<Vec<Write>>) -> Result
         Outcome::Values(v) => v.into_iter().next().flatten(),
         _ => None,
     };
-    let Some(have) = have else { return Err(MonError::Archive(format!("{shown} holds no cluster"))) };
+    let Some(mut have) = have.map(|e| e.value) else {
+        return Err(MonError::Archive(format!("{shown} holds no cluster")));
+    };
     for then in parts {
+        let new_format = then.iter().find_map(|w| match w {
+            Write::Put(k, v, _) if *k == format => Some(v.clone()),
+            _ => None,
+        });
         let no_leader = Compare::Modified(Bytes::from_static(key::MON_LEADER.as_bytes()), 0);
-        let compare = vec![no_leader, Compare::Value(format.clone(), have.value.clone())];
+        let compare = vec![no_leader, Compare::Value(format.clone(), have.clone())];
         if store.ask(Op::Txn(Txn { compare, then })).await.map_err(failed)? != Outcome::Committed {
             return Err(MonError::Archive(format!("a monitor leads with its state in {shown}; stop all monitors")));
         }
+        have = new_format.unwrap_or(have);
     }
     Ok(())
 }

@@ -168,9 +168,7 @@ impl MonCore {
         let old = self.writer.takes_format();
         let has = |m: &OsdMap| !m.pg_upmap_primaries.is_empty();
         if map.is_some_and(|m| has(&m.map)) && !has(&self.state.osdmap) {
-            let words = base::FeatureWords { incompat: CHOSEN_PRIMARIES, ..Default::default() };
-            b.head(key::FORMAT, Some(value(&FORMAT_FEATURES)));
-            b.head(key::FEATURES, Some(Bytes::copy_from_slice(&words.to_bytes())));
+            put_features(b);
         } else if old {
             b.head(key::FORMAT, Some(value(&FORMAT)));
         }
@@ -402,6 +400,13 @@ impl MonCore {
         }
         changes
     }
+}
+
+/// Marks the state as one with chosen primaries, which earlier programs refuse.
+pub(super) fn put_features(b: &mut Batch) {
+    let words = base::FeatureWords { incompat: CHOSEN_PRIMARIES, ..Default::default() };
+    b.head(key::FORMAT, Some(value(&FORMAT_FEATURES)));
+    b.head(key::FEATURES, Some(Bytes::copy_from_slice(&words.to_bytes())));
 }
 
 fn put_creating(b: &mut Batch, queues: &Queues) {

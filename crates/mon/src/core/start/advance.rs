@@ -7,9 +7,10 @@
 //!  2. The new epoch and its bounds become visible together.
 //!  3. No global id is given out that may be in use, and for a while clients keep theirs without their tickets
 //!     ([`crate::state::lost_tickets`]): the keys that sealed these may be missing.
+//!  4. Monitors that could not write the map refuse the state.
 //!
 //! Tests: below (1, 2, `all_osds_are_down_in_a_map_that_is_visible_at_once`),
-//! `tests/do_clients_come_back_after_a_rebuild.rs` (3).
+//! `tests/do_clients_come_back_after_a_rebuild.rs` (3), below (4, `earlier_monitors_refuse_a_state_that_was_advanced`).
 
 use std::collections::BTreeMap;
 
@@ -22,6 +23,7 @@ use wire::Decode;
 
 use super::load::{LoadError, bounds};
 use crate::core::propose::batch::Batch;
+use crate::core::propose::put_features;
 use crate::state::lost_tickets;
 use crate::state::maps::{StoredMaps, below};
 use crate::state::records::{Bounds, key, value};
@@ -90,6 +92,9 @@ pub fn advance(map: &OsdMap, ids: u64, by: u32, now: Utime) -> Result<Advance, L
     b.head_blob(key::full(to), full);
     b.head(key::GLOBAL_ID, Some(value(&lost_tickets::ids_beyond(ids, now))));
     b.head(key::LOST_TICKETS, Some(value(&now.plus(lost_tickets::LIFE))));
+    if !next.pg_upmap_primaries.is_empty() {
+        put_features(&mut b);
+    }
     below(to).into_iter().for_each(|r| b.remove_range_after(r));
     Ok(Advance { parts: b.into_parts().parts, from: map.epoch, to })
 }
@@ -132,6 +137,26 @@ mod tests {
         assert_eq!(after.pools, before.pools);
         after.epoch = before.epoch;
         assert_eq!(after.osd_weight, before.osd_weight);
+    }
+
+    /// The state's own map may have no chosen primary, and a format that says so.
+    #[test]
+    fn earlier_monitors_refuse_a_state_that_was_advanced() {
+        let writes = |m: &OsdMap| -> BTreeMap<Bytes, Bytes> {
+            let parts = advance(m, 100, 1000, Utime { sec: 9, nsec: 0 }).unwrap().parts.into_iter().flatten();
+            let put = |w: Write| match w {
+                Write::Put(k, v, _) => Some((k, v)),
+                _ => None,
+            };
+            parts.filter_map(put).collect()
+        };
+        let mut m = map(7, 3, 8);
+        assert!(!writes(&m).contains_key(key::FORMAT.as_bytes()));
+        m.pg_upmap_primaries.insert(::base::PgId { pool: PoolId(1), seed: 3 }, OsdId(1));
+        let all = writes(&m);
+        assert_eq!(all[key::FORMAT.as_bytes()], value(&crate::state::records::FORMAT_FEATURES));
+        let words = ::base::FeatureWords::from_bytes(&all[key::FEATURES.as_bytes()]).unwrap();
+        assert!(words.check(&::base::FeatureWords::default(), false).is_err());
     }
 
     #[test]
