@@ -22,7 +22,7 @@ pub(super) mod isolate;
 pub(super) mod waiter;
 pub(super) mod writer;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use base::{Epoch, OsdId, PgId, PoolId, errno};
@@ -242,7 +242,7 @@ impl MonCore {
         let items: Vec<PgId> = old.pg_upmap_items.iter().map(|(k, _)| *k).filter(gone).collect();
         inc.old_pg_upmap.extend(upmap);
         inc.old_pg_upmap_items.extend(items);
-        let primaries: Vec<PgId> = old.pg_upmap_primaries.keys().copied().filter(gone).collect();
+        let primaries: Vec<PgId> = primaries_of_ending(old, inc).filter(gone).collect();
         inc.new_pg_upmap_primary.retain(|pg, _| !inc.old_pools.contains(&pg.pool) && !merged(pg));
         inc.old_pg_upmap_primary.extend(primaries);
         inc.new_pg_temp.retain(|pg, _| !inc.old_pools.contains(&pg.pool));
@@ -407,6 +407,17 @@ pub(super) fn put_features(b: &mut Batch) {
     let words = base::FeatureWords { incompat: CHOSEN_PRIMARIES, ..Default::default() };
     b.head(key::FORMAT, Some(value(&FORMAT_FEATURES)));
     b.head(key::FEATURES, Some(Bytes::copy_from_slice(&words.to_bytes())));
+}
+
+/// The PGs with chosen primaries of those pools that a change removes or changes, or in which PGs are about to be merged.
+fn primaries_of_ending<'a>(old: &'a OsdMap, inc: &Incremental) -> impl Iterator<Item = PgId> + use<'a> {
+    let merging = old.pools.iter().filter(|(_, p)| p.pg_num_pending < p.pg_num).map(|(id, _)| *id);
+    let pools: BTreeSet<PoolId> = inc.old_pools.iter().chain(inc.new_pools.keys()).copied().chain(merging).collect();
+    pools.into_iter().flat_map(|pool| {
+        let first = PgId { pool, seed: 0 };
+        let of_pool = old.pg_upmap_primaries.iter_from(&first).map(|(pg, _)| *pg).take_while(|pg| pg.pool == pool);
+        of_pool.collect::<Vec<_>>()
+    })
 }
 
 fn put_creating(b: &mut Batch, queues: &Queues) {
