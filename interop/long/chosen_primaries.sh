@@ -53,9 +53,10 @@ newer ceph balancer mode upmap-read
 newer ceph balancer on
 even() { newer ceph balancer status | jq -e '.no_optimization_needed'; }
 wait_for 90 even
+# 32 PGs on four OSDs: at most nine each, as soon as they have reported.
+leads_evenly() { jq -ne "$(score) <= 1.13"; }
+wait_for 60 leads_evenly
 echo "== read balance score after: $(score), by $(newer ceph osd dump -f json | jq '.pg_upmap_primaries | length') entries"
-# 32 PGs on four OSDs: at most nine each.
-jq -ne "$(score) <= 1.13"
 newer rados -p p get x "$W/got"
 cmp "$W/data" "$W/got"
 
