@@ -41,7 +41,17 @@ fn peer_body(input: &[u8]) {
     let n = usize::from(u16::from_le_bytes([len[0], len[1]])).min(rest.len());
     let (body, data) = rest.split_at(n);
     let (body, data) = (bytes::Bytes::copy_from_slice(body), bytes::Bytes::copy_from_slice(data));
+    let glance = pg::peer::peek_object(&body);
     let Ok(b) = pg::peer::Body::decode(&body, &data, cid()) else { return };
+    let first = match &b {
+        pg::peer::Body::Write { ops, .. } => match ops.first() {
+            Some(store::Op::Write { oid, off, .. }) => Some((oid.hobj.hash, *off)),
+            _ => glance,
+        },
+        pg::peer::Body::ShardRead { items, .. } => items.first().map(|i| (i.oid.hash, i.off)),
+        _ => None,
+    };
+    assert!(glance.is_none() || glance == first, "a glance sees what decoding does");
     let (body, data) = b.encode();
     let again = pg::peer::Body::decode(&body, &data, cid()).unwrap_or_else(|e| panic!("own encoding refused: {e}"));
     assert!(again == b, "encoding is not stable");
@@ -87,6 +97,14 @@ fn peer_seeds() -> Vec<Vec<u8>> {
         })),
         Body::Activated { missing: vec![(head.clone(), v)], frame: 0 },
         Body::ShardData { id: 4, n: 2, family: Some(Vec::new()), more: Some(head.clone()), found: Vec::new() },
+        Body::ShardRead {
+            id: 4,
+            n: 2,
+            seq: 9,
+            family: Some(head.clone()),
+            from: None,
+            items: vec![pg::peer::ReadItem { oid: head.clone(), version: v, since: v, off: 4096, len: 4096 }],
+        },
         Body::Write { first: 7, seq: 7, stable: 6, trim: Some(v), records, ops: ops.clone() },
         Body::Push { id: 4, n: 1, last: true, background: true, head: head.clone(), ops },
         Body::Digest { begin: base::HObject::min(), end: head.clone(), objects: vec![(head, 5)] },

@@ -63,6 +63,8 @@ impl Pg {
         }
         let inflow = &self.peers.inflow;
         let is_next = inflow.queue.is_empty() && !inflow.applying && !inflow.stuck;
+        // Its own bytes count, too.
+        let room = (!is_next).then(|| self.env.pacer().applies(body + data));
         if self.env.pacer().applies_too_much() && !inflow.queue.is_empty() {
             // The primary sends it again when those before it are acknowledged.
             tracing::debug!(pg = %self.env.spg(), seq, "too much waits to be applied; a write is left to its repetition");
@@ -75,7 +77,7 @@ impl Pg {
         if is_next && !self.is_coded() {
             return self.apply_at_once(write, body + data, turn);
         }
-        let room = self.env.pacer().applies(body + data);
+        let room = room.unwrap_or_else(|| self.env.pacer().applies(body + data));
         self.peers.inflow.queue.push_back(Apply::Write(write, room));
     }
 
