@@ -9,13 +9,17 @@ use crate::oracle;
 use crate::queue::{SEC, Time};
 use crate::run::Run;
 use crate::world::World;
-use base::{OsdId, PgId};
+use base::{Epoch, OsdId, PgId};
+use cluster::OsdMap;
+use std::collections::BTreeMap;
 use wire::types::pg_state;
 
 /// Longest time until every PG is active after a command.
 const ACTIVE_MAX: Time = 60 * SEC;
 /// Longest time until every PG with enough copies is clean after a command.
 const CLEAN_MAX: Time = 300 * SEC;
+/// Longest time until the balancer has evened out the OSDs, by a few moves a minute.
+const BALANCED_MAX: Time = 7200 * SEC;
 /// Time that a command has to take effect at the OSDs.
 const SETTLE: Time = 3 * SEC;
 
@@ -117,6 +121,24 @@ impl Operator {
         self.pgs().into_iter().map(there).min().unwrap_or(0)
     }
 
+    /// Waits until no OSD has over `most` copies or shards of the pool more than another one that is in. False if that
+    /// takes longer than the balancer may.
+    pub fn wait_spread(&mut self, most: usize) -> bool {
+        let mut seen = (Epoch(0), false);
+        self.run.advance(BALANCED_MAX, |w| {
+            if let Some(map) = oracle::map(w).filter(|m| m.epoch != seen.0) {
+                seen = (map.epoch, spread(&map) <= most);
+            }
+            seen.1
+        })
+    }
+
+    /// Difference between the most and the fewest copies or shards of the pool that the map gives an OSD that is in.
+    #[must_use]
+    pub fn spread(&self) -> usize {
+        spread(&self.map())
+    }
+
     /// Waits until each PG has `n` copies. False if that takes too long.
     pub fn wait_copies(&mut self, n: usize) -> bool {
         let copies = |w: &World| {
@@ -152,6 +174,17 @@ impl Operator {
         self.run.judge_all();
         self.run.w.ctx.violations.first().map_or(Ok(()), |v| Err(v.clone()))
     }
+}
+
+fn spread(map: &OsdMap) -> usize {
+    let mut on: BTreeMap<OsdId, usize> = map.osds().filter(|o| map.is_in(*o)).map(|o| (o, 0)).collect();
+    for pg in map.pool_by_name("data").into_iter().flat_map(|p| map.pgs_of(p)) {
+        for o in map.pg_to_up(pg).0.iter() {
+            on.entry(*o).and_modify(|n| *n += 1);
+        }
+    }
+    let most = on.values().max().copied().unwrap_or(0);
+    most - on.values().min().copied().unwrap_or(0)
 }
 
 /// The first PG that is not active, or (with `clean`) is not clean although it has all its copies.
