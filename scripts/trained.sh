@@ -19,14 +19,14 @@ while [ $# -gt 0 ]; do
   esac
 done
 [ -n "$out" ] || { echo "name a file for the program" >&2; exit 2; }
-out=$(realpath "$out")
+out=$(realpath -m "$out")
 host=$(rustc -vV | sed -n 's/^host: //p')
 merge=$(rustc --print sysroot)/lib/rustlib/$host/bin/llvm-profdata
 [ -x "$merge" ] || { echo "llvm-profdata is missing: rustup component add llvm-tools" >&2; exit 2; }
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}/trained")
 seen=$target/seen
 rm -rf "$seen" "$target/lab"
-mkdir -p "$seen" "$target/lab"
+mkdir -p "$seen" "$target/lab" "$(dirname "$out")"
 
 # build PROFILE FLAGS: the program, in $target. With --target, flags are not for programs that run while it is built.
 build() {

@@ -3,9 +3,9 @@
 //!
 //! [`Gather`] places the PGs some at a time and makes a [`Spread`]: which OSD holds which PG shards of each pool, and
 //! how many it should hold (`target`). `moves` chooses PG shards to move, `items` turns a changed set of OSDs into
-//! upmap items, `reads` chooses primaries, [`score`] judges a spread, and `growth` keeps PGs where they are when OSDs join. `options` has the
-//! balancer's options and state. All of it is pure; `mon::core::pool::balance` runs it in steps, and
-//! `mon::state::balance` changes the map.
+//! upmap items, `reads` chooses primaries, [`score`] judges a spread, and `growth` keeps PGs where they are when OSDs
+//! join. `options` has the balancer's options and state. All of it is pure; `mon::core::pool::balance` runs it in
+//! steps, and `mon::state::balance` changes the map.
 //!
 //! Invariants:
 //!  1. A set that a move makes is one that the pool's rule could have made: its OSDs are among those that the rule

@@ -222,22 +222,13 @@ fn carry_out_leads(state: &ClusterState, pending: &mut Pending, plan: &Plan) -> 
         if map.pg_upmap_primaries.get(pg).copied() != lead.before {
             continue;
         }
-        match lead.after {
-            Some(o) => {
-                next.pg_upmap_primaries.insert(*pg, o);
-                if next.void_primary(*pg).is_some() {
-                    continue;
-                }
-                let inc = pending.inc_mut(state);
-                inc.old_pg_upmap_primary.remove(pg);
-                inc.new_pg_upmap_primary.insert(*pg, o);
-            }
-            None => {
-                let inc = pending.inc_mut(state);
-                inc.new_pg_upmap_primary.remove(pg);
-                inc.old_pg_upmap_primary.insert(*pg);
+        if let Some(o) = lead.after {
+            next.pg_upmap_primaries.insert(*pg, o);
+            if next.void_primary(*pg).is_some() {
+                continue;
             }
         }
+        pending.set_upmap_primary(state, *pg, lead.after);
         done += 1;
     }
     done

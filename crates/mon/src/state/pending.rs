@@ -203,6 +203,19 @@ impl Pending {
         }
     }
 
+    /// Sets the chosen primary of a PG; `None` for none.
+    pub fn set_upmap_primary(&mut self, state: &ClusterState, pg: PgId, osd: Option<OsdId>) {
+        let had = state.osdmap.pg_upmap_primaries.contains_key(&pg);
+        let inc = self.inc_mut(state);
+        inc.new_pg_upmap_primary.remove(&pg);
+        inc.old_pg_upmap_primary.remove(&pg);
+        if let Some(osd) = osd {
+            inc.new_pg_upmap_primary.insert(pg, osd);
+        } else if had {
+            inc.old_pg_upmap_primary.insert(pg);
+        }
+    }
+
     /// The map with the pending change applied; cached until the next `inc_mut`.
     pub fn map(&mut self, state: &ClusterState) -> Arc<OsdMap> {
         let Some(inc) = &self.inc else { return Arc::clone(&state.osdmap) };

@@ -183,7 +183,10 @@ fn features(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
         let list: Vec<J> = by
             .iter()
             .filter(|((k, _), _)| *k == kind)
-            .map(|((_, f), n)| obj! { "features": format!("0x{f:x}"), "release": primaries::release_name(wire::Features(*f)), "num": *n })
+            .map(|((_, f), n)| {
+                let release = primaries::release_name(wire::Features(*f));
+                obj! { "features": format!("0x{f:x}"), "release": release, "num": *n }
+            })
             .collect();
         if !list.is_empty() {
             out.put(kind, J::Arr(list));

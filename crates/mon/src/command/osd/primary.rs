@@ -71,30 +71,17 @@ fn set(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
             "{osd} is first in the set of pg {pg} already; its primary affinity or a temporary primary keeps it from leading"
         ));
     }
-    let had = c.state.osdmap.pg_upmap_primaries.contains_key(&pg);
-    let inc = c.inc();
-    inc.new_pg_upmap_primary.remove(&pg);
-    inc.old_pg_upmap_primary.remove(&pg);
-    if !is_void {
-        inc.new_pg_upmap_primary.insert(pg, osd);
-    } else if had {
-        inc.old_pg_upmap_primary.insert(pg);
-    }
+    c.pending.set_upmap_primary(c.state, pg, (!is_void).then_some(osd));
     committed(format!("change primary for pg {pg} to {osd}"))
 }
 
 fn remove(c: &mut Ctx<'_>) -> Res<CommandOutcome> {
     let pg = replicated_pg(c)?;
     let text = format!("clear {pg} pg_upmap_primary mapping");
-    let had = c.state.osdmap.pg_upmap_primaries.contains_key(&pg);
-    if !had && !c.map().pg_upmap_primaries.contains_key(&pg) {
+    if !c.state.osdmap.pg_upmap_primaries.contains_key(&pg) && !c.map().pg_upmap_primaries.contains_key(&pg) {
         return done(text);
     }
-    let inc = c.inc();
-    inc.new_pg_upmap_primary.remove(&pg);
-    if had {
-        inc.old_pg_upmap_primary.insert(pg);
-    }
+    c.pending.set_upmap_primary(c.state, pg, None);
     committed(text)
 }
 
